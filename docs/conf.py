@@ -1,0 +1,115 @@
+"""Settings of the documentation: Sphinx with MyST, everything local, warnings are errors."""
+
+import json
+import re
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+GENERATED = DOCS / "_generated"
+PACKAGE = DOCS.parent / "src" / "undirected"
+RESULTS = DOCS.parent / "results"
+PAPERS = ("crbm-bp", "tempered", "pmp", "nnbm", "query-training")
+
+project = "undirected"
+author = "The undirected authors"
+copyright = author
+version = release = metadata.version("undirected")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build", "_generated/tables"]
+html_theme = "furo"
+html_title = f"undirected {release}"
+html_copy_source = False
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+default_role = "code"
+smartquotes = False  # x' is a transpose
+
+
+def write_tables() -> None:
+    """One Markdown file per paper, with the tables of the records under results/."""
+    folder = GENERATED / "tables"
+    folder.mkdir(parents=True)
+    for paper in PAPERS:
+        files = sorted((RESULTS / paper).glob("*.json"))
+        text = "\n\n".join(table(file) for file in files) or "No run is recorded in this release."
+        (folder / f"{paper}.md").write_text(text + "\n", encoding="utf-8")
+
+
+def table(file: Path) -> str:
+    """The tables of one record, under its name."""
+    from undirected.report import markdown
+
+    record = json.loads(file.read_text(encoding="utf-8"))
+    return f"### {file.stem}\n\n{markdown.table(record)}"
+
+
+def write_api() -> None:
+    """One page per room, with a section for each of its modules."""
+    folder = GENERATED / "api"
+    folder.mkdir(parents=True)
+    for room in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
+        modules = sorted(path for path in room.rglob("*.py") if not path.name.startswith("_"))
+        sections = [section(path.with_suffix("").relative_to(PACKAGE).parts) for path in modules]
+        heading = f"undirected.{room.name}"
+        page = f"{heading}\n{'=' * len(heading)}\n\n.. automodule:: {heading}\n\n"
+        (folder / f"{room.name}.rst").write_text(page + "\n".join(sections), encoding="utf-8")
+
+
+def section(parts: tuple[str, ...]) -> str:
+    """Everything public of one module."""
+    heading = ".".join(parts[1:])
+    module = ".".join(("undirected", *parts))
+    options = "   :members:\n   :ignore-module-all:\n"
+    return f"{heading}\n{'-' * len(heading)}\n\n.. automodule:: {module}\n{options}"
+
+
+def to_rst(app, what, name, obj, options, lines: list[str]) -> None:
+    """Docstrings are Markdown: escape what reStructuredText would take for markup."""
+    result, code = [], False
+    for number, line in enumerate(lines):
+        indented = line.startswith(" ")
+        if indented and not code and not in_list(lines[:number]):
+            result += ["", "::", ""]
+            code = True
+        elif line.strip() and not indented:
+            result += [""] if code else []
+            code = False
+        result.append(line if code else escape(line))
+    lines[:] = [*result, ""]
+
+
+def in_list(before: list[str]) -> bool:
+    """Whether the last line that was not indented began a list item."""
+    starts = [line for line in before if line.strip() and not line.startswith(" ")]
+    return bool(starts) and starts[-1].startswith(("- ", "* "))
+
+
+def escape(line: str) -> str:
+    """The line with backquoted parts as literals and markup characters elsewhere escaped."""
+    mark = re.match(r"\s*[-*] ", line)
+    start = mark.end() if mark else 0
+    parts = re.split(r"(`+[^`]+`+)", line[start:])
+    literal = [f"``{part.strip('`')}``\\ " if part.startswith("`") else part for part in parts]
+    escaped = [part if part.startswith("`") else re.sub(r"([\\*_|])", r"\\\1", part) for part in literal]
+    return line[:start] + "".join(escaped)
+
+
+def short_names(app, what, name, obj, options, signature, returns) -> tuple:
+    """Signatures with JAX's arrays by the name users know."""
+    full = "jaxlib._jax.Array"
+    return tuple(text and text.replace(full, "Array") for text in (signature, returns))
+
+
+def setup(app) -> None:
+    shutil.rmtree(GENERATED, ignore_errors=True)  # no page of a module that is gone
+    write_tables()
+    write_api()
+    app.connect("autodoc-process-signature", short_names)
+    app.connect("autodoc-process-docstring", to_rst)

@@ -1,0 +1,216 @@
+"""The commands and their options. Nothing heavy is imported before a command runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="undirected",
+    help="Undirected graphical models: learn them, query them, sample from them.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="List the data sets, or fetch one into the cache.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+TableFile = Annotated[
+    Path, typer.Argument(help="A .csv, .npy or .npz table of 0/1 values; blank or NaN is missing.")
+]
+ModelFolder = Annotated[Path, typer.Argument(help="A model folder written by `undirected fit`.")]
+Seed = Annotated[int, typer.Option(help="Seed of every random draw: same seed, same result.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the page and the model.")] = Path("demo"),
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Learn handwritten digits, sample new ones, fill in hidden halves; write a page.
+
+    Needs the 5,000 digits that come with [cyan]pip install "undirected\\[demo]"[/]; about two
+    minutes on two cores.
+    """
+    from undirected.cli.demo import run_demo
+
+    run_demo(out, seed, as_json)
+
+
+@app.command()
+def fit(
+    table: TableFile,
+    out: Annotated[Path, typer.Option(help="Folder to write the model to.")] = Path("model"),
+    model: Annotated[str, typer.Option(help="rbm (hidden units) or ising (pairs only).")] = "rbm",
+    method: Annotated[
+        str,
+        typer.Option(help="pcd, cd, pl (pseudo-likelihood), bp or exact; default: by the table."),
+    ] = "auto",
+    hidden: Annotated[
+        int | None, typer.Option(help="Hidden units of an RBM; default: by the table.")
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Passes over the rows; default: by the table.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Rows per step; default: by the table.")] = None,
+    learning_rate: Annotated[float, typer.Option(help="Of Adam; falls to 0 at the end.")] = 2e-3,
+    validation: Annotated[
+        float, typer.Option(help="Share of the rows held out to choose the best step.")
+    ] = 0.1,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many validations without improvement.")
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Rows are images of this shape, such as 28x28.")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option(help="Start anew, even where an interrupted run could go on.")
+    ] = False,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a model to a table of 0/1 values, which may have missing entries.
+
+    Writes a model folder. An interrupted run goes on where it stopped when the same command is
+    given again.
+
+    [dim]undirected fit votes.csv --out votes-model[/]
+    """
+    from undirected.cli.train import Settings, fit_table
+
+    settings = Settings(
+        model, method, hidden, epochs, batch, learning_rate, validation, patience, image, seed
+    )
+    fit_table(table, out, settings, fresh, as_json)
+
+
+@app.command()
+def query(
+    model: ModelFolder,
+    rows: TableFile,
+    out: Annotated[Path, typer.Option(help="Table with every missing entry filled by p(1).")],
+    completion: Annotated[
+        Path | None, typer.Option(help="Also write the most probable 0/1 completion here.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="bp, mf (mean field), gibbs or exact.")] = "bp",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fill in missing entries: the probability of a 1 given the entries that are there.
+
+    Rows are answered in chunks, so any number of rows fits into memory. Entries that are given
+    are copied.
+
+    [dim]undirected query votes-model open.csv --out answers.csv --completion best.csv[/]
+    """
+    from undirected.cli.answer import query_table
+
+    query_table(model, rows, out, completion, method, seed, as_json)
+
+
+@app.command()
+def sample(
+    model: ModelFolder,
+    out: Annotated[Path, typer.Option(help="Table of samples: .csv, .npy or .npz.")],
+    count: Annotated[int, typer.Option(help="Number of samples, each from its own chain.")] = 100,
+    sweeps: Annotated[int, typer.Option(help="Gibbs sweeps from a random start.")] = 1000,
+    given: Annotated[
+        Path | None, typer.Option(help="A table of one row: sample its missing entries only.")
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option(help="Also draw the samples as a grid of images.")
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Draw samples from a model by Gibbs sampling.
+
+    [dim]undirected sample digits-model --out samples.npy --png samples.png[/]
+    """
+    from undirected.cli.answer import sample_model
+
+    sample_model(model, out, count, sweeps, given, png, seed, as_json)
+
+
+@app.command()
+def evaluate(
+    model: ModelFolder,
+    table: TableFile,
+    method: Annotated[
+        str, typer.Option(help="exact, ais, or auto: exact where that is possible.")
+    ] = "auto",
+    chains: Annotated[int, typer.Option(help="Chains of AIS.")] = 200,
+    betas: Annotated[int, typer.Option(help="Temperatures of AIS.")] = 2000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Log-likelihood of a table under a model, with its error.
+
+    The partition function is exact where the model is small enough, otherwise estimated by annealed
+    importance sampling from below and from above.
+    """
+    from undirected.cli.answer import evaluate_table
+
+    evaluate_table(model, table, method, chains, betas, seed, as_json)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="PAPER or PAPER/EXPERIMENT; none: list them.")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="smoke, quick or full.")] = "quick",
+    out: Annotated[Path, typer.Option(help="Folder for records and the page.")] = Path("results"),
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: key=value.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option(help="Do not go on from an interrupted run.")] = False,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Run an experiment of a paper again; write its record and a page.
+
+    [dim]undirected reproduce basics --profile smoke[/]
+    """
+    from undirected.cli.papers import list_experiments, reproduce_paper
+
+    if name is None:
+        list_experiments(as_json)
+    else:
+        reproduce_paper(name, profile, out, change or [], fresh, seed, as_json)
+
+
+@app.command()
+def report(
+    records: Annotated[
+        list[Path] | None, typer.Argument(help="Record files or folders of them.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("results/index.html"),
+    markdown: Annotated[bool, typer.Option(help="Print the tables as Markdown instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn records into one self-contained HTML page, or into Markdown tables."""
+    from undirected.cli.papers import report_records
+
+    report_records(records or [Path("results")], out, markdown, as_json)
+
+
+@data_app.command("list")
+def data_list(as_json: AsJson = False) -> None:
+    """List the data sets."""
+    from undirected.cli.papers import list_data
+
+    list_data(as_json)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="A name from `undirected data list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Load a data set, downloading it into the cache when it is not there, and describe it."""
+    from undirected.cli.papers import fetch_data
+
+    fetch_data(name, as_json)

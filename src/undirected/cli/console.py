@@ -1,0 +1,76 @@
+"""What the user sees: messages on stderr, results on stdout, a bar on a terminal."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+note = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+
+def say(text: str) -> None:
+    """A line for the user."""
+    note.print(escape(text), soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """An error for the user."""
+    note.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+
+
+def result(summary: dict[str, Any], as_json: bool, lines: list[str] | None = None) -> None:
+    """The outcome of a command: one JSON object, or readable lines."""
+    if as_json:
+        sys.stdout.write(json.dumps(summary, default=str) + "\n")
+        return
+    for line in lines if lines is not None else [f"{k}: {v}" for k, v in summary.items()]:
+        out.print(escape(line), soft_wrap=True)
+
+
+class Bar:
+    """A progress bar with rate and time left on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self, title: str, unit: str = "steps"):
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self.title, self.unit = title, unit
+        self._said = time.monotonic()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}"),
+            console=note,
+            disable=not note.is_terminal,
+        )
+        self._task = self._progress.add_task(title, total=None, rate="", detail="")
+
+    def update(self, done: float, total: float, rate: float = 0.0, detail: str = "") -> None:
+        """Show how far the work is."""
+        speed = f"{rate:,.0f} {self.unit}/s" if rate else ""
+        self._progress.update(self._task, completed=done, total=total, rate=speed, detail=detail)
+        if not note.is_terminal and (time.monotonic() - self._said > 5 or done >= total > 0):
+            self._said = time.monotonic()
+            left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
+            parts = [f"{self.title}: {done:,.0f} of {total:,.0f} {self.unit}", speed, detail]
+            say(", ".join(part for part in parts if part) + left)
+
+    @contextmanager
+    def running(self) -> Iterator["Bar"]:
+        """Show the bar while the block runs."""
+        with self._progress:
+            yield self

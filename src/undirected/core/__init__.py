@@ -1,0 +1,1 @@
+"""Vocabulary of the house: layouts, graphs, potentials, beliefs, safe numerics, protocols."""

@@ -1,0 +1,21 @@
+"""The errors a user can meet: each message says what was got, what was wanted, what to do."""
+
+
+class UndirectedError(ValueError):
+    """Base of the library's own errors."""
+
+
+class UnsupportedFactor(UndirectedError):
+    """An algorithm met a factor group or a kind of variable it cannot handle."""
+
+
+class NotFinite(UndirectedError):
+    """A quantity became NaN or infinite."""
+
+
+class BadFile(UndirectedError):
+    """A file is corrupt, truncated, of an unknown version or of the wrong shape."""
+
+
+class DataNotFound(FileNotFoundError):
+    """A data set is neither in the data folder nor in the cache and could not be downloaded."""

@@ -1,0 +1,192 @@
+"""Wiring of sparse pairwise models: integer arrays, built vectorised, passed as traced data."""
+
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from undirected.core.errors import UndirectedError
+from undirected.core.numerics import row
+
+if TYPE_CHECKING:
+    import networkx
+
+
+class Graph(eqx.Module):
+    """An undirected graph on n units: E edges and 2E messages, along (i, j) then along (j, i).
+
+    `incoming[i]` lists the messages that end in i, padded with 2E, and is None where degrees are so
+    uneven that the table would waste memory; `colours[c]` lists the sites of colour c, padded with
+    n. All arrays are data under jit: another graph of the same shapes does not recompile.
+    """
+
+    edges: Int[Array, "E 2"]
+    incoming: Int[Array, "n D"] | None
+    colours: Int[Array, "C m"]
+    n: int = eqx.field(static=True)
+
+    @property
+    def n_edges(self) -> int:
+        return self.edges.shape[0]
+
+    @property
+    def source(self) -> Int[Array, " 2E"]:
+        """The unit each message leaves."""
+        return jnp.concatenate([self.edges[:, 0], self.edges[:, 1]])
+
+    @property
+    def target(self) -> Int[Array, " 2E"]:
+        """The unit each message enters."""
+        return jnp.concatenate([self.edges[:, 1], self.edges[:, 0]])
+
+    def gather(self, messages: Float[Array, "*batch 2E"]) -> Float[Array, "*batch n"]:
+        """Sum of the messages that enter each unit."""
+        if self.incoming is None:
+            moved = jnp.moveaxis(messages, -1, 0)
+            return jnp.moveaxis(jax.ops.segment_sum(moved, self.target, self.n), 0, -1)
+        return jnp.take(messages, self.incoming, -1, mode="fill", fill_value=0.0).sum(-1)
+
+    def fields(
+        self, weight: Float[Array, " E"], x: Float[Array, "*batch n"]
+    ) -> Float[Array, "*batch n"]:
+        """sum_j w_ij x_j for every unit i."""
+        sent = x[..., self.source]
+        return self.gather(row(jnp.tile(weight, 2), sent) * sent)
+
+
+def from_edges(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Graph:
+    """The graph on units 0..n-1 with these edges; loops, repeats and unknown units are refused."""
+    pairs = np.asarray(edges)
+    if pairs.size == 0:
+        pairs = np.zeros((0, 2), np.int32)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise UndirectedError(f"graph: edges have shape {pairs.shape}; pass an array (edges, 2)")
+    if not np.issubdtype(pairs.dtype, np.integer):
+        raise UndirectedError(f"graph: edges are {pairs.dtype}; pass integer unit indices")
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= n):
+        bad = pairs[((pairs < 0) | (pairs >= n)).any(1)][0]
+        raise UndirectedError(f"graph: edge {tuple(bad.tolist())} leaves the units 0..{n - 1}")
+    if (pairs[:, 0] == pairs[:, 1]).any():
+        raise UndirectedError(
+            f"graph: unit {pairs[pairs[:, 0] == pairs[:, 1]][0, 0]} has an edge to itself; "
+            "put self-interaction into the bias"
+        )
+    pairs = np.sort(pairs.astype(np.int64), 1)
+    code, counts = np.unique(pairs[:, 0] * n + pairs[:, 1], return_counts=True)
+    if (counts > 1).any():
+        twice = divmod(int(code[counts > 1][0]), n)
+        raise UndirectedError(f"graph: edge {twice} is given {counts.max()} times; add the weights")
+    return _build(n, pairs, _colour(n, pairs))
+
+
+def grid(rows: int, cols: int) -> Graph:
+    """The open rows x cols lattice, units in row-major order."""
+    site = np.arange(rows * cols).reshape(rows, cols)
+    right = np.stack([site[:, :-1].ravel(), site[:, 1:].ravel()], 1)
+    down = np.stack([site[:-1].ravel(), site[1:].ravel()], 1)
+    colour = np.add.outer(np.arange(rows), np.arange(cols)) % 2
+    return _build(rows * cols, np.concatenate([right, down]), colour.ravel())
+
+
+def torus(rows: int, cols: int) -> Graph:
+    """The periodic lattice; two colours where both sides are even, three otherwise."""
+    if rows < 3 or cols < 3:
+        raise UndirectedError(
+            f"torus: sides {rows} x {cols}; a side under 3 would join units twice, use grid"
+        )
+    site = np.arange(rows * cols).reshape(rows, cols)
+    right = np.stack([site.ravel(), np.roll(site, -1, 1).ravel()], 1)
+    down = np.stack([site.ravel(), np.roll(site, -1, 0).ravel()], 1)
+    odd = rows % 2 or cols % 2
+    colour = np.add.outer(_cycle_colours(rows), _cycle_colours(cols)) % (3 if odd else 2)
+    return _build(rows * cols, np.sort(np.concatenate([right, down]), 1), colour.ravel())
+
+
+def chain(n: int) -> Graph:
+    """The path 0 - 1 - ... - n-1."""
+    return grid(1, n)
+
+
+def complete(n: int) -> Graph:
+    """Every pair of n units."""
+    return _build(n, np.stack(np.triu_indices(n, 1), 1), np.arange(n))
+
+
+def bipartite(left: int, right: int) -> Graph:
+    """Every pair of one unit of 0..left-1 and one of left..left+right-1."""
+    i, j = np.meshgrid(np.arange(left), left + np.arange(right), indexing="ij")
+    colour = np.repeat([0, 1], [left, right])
+    return _build(left + right, np.stack([i.ravel(), j.ravel()], 1), colour)
+
+
+def erdos_renyi(n: int, probability: float, seed: int) -> Graph:
+    """Each pair of n units joined independently with this probability."""
+    if not 0 <= probability <= 1:
+        raise UndirectedError(f"erdos_renyi: probability {probability} is not between 0 and 1")
+    rng = np.random.default_rng(seed)
+    total = n * (n - 1) // 2
+    count = rng.binomial(total, probability)
+    ranks = np.sort(rng.choice(total, count, replace=False, shuffle=False))
+    starts = np.concatenate([[0], np.cumsum(np.arange(n - 1, 0, -1))])
+    i = np.searchsorted(starts, ranks, side="right") - 1
+    return from_edges(n, np.stack([i, ranks - starts[i] + i + 1], 1))
+
+
+def from_networkx(graph: "networkx.Graph") -> Graph:
+    """The wiring of a networkx graph, its nodes numbered in their own order."""
+    number = {node: i for i, node in enumerate(graph.nodes)}
+    return from_edges(len(number), [(number[a], number[b]) for a, b in graph.edges()])
+
+
+def _build(n: int, pairs: np.ndarray, colour: np.ndarray) -> Graph:
+    target = np.concatenate([pairs[:, 1], pairs[:, 0]])
+    degree = np.bincount(target, minlength=n)
+    width = int(degree.max(initial=0))
+    incoming = None
+    if 0 < n * width <= 8 * len(target):
+        incoming = _table(target, n, fill=len(target))
+    return Graph(
+        edges=jnp.asarray(pairs, jnp.int32),
+        incoming=None if incoming is None else jnp.asarray(incoming),
+        colours=jnp.asarray(_table(colour, int(colour.max(initial=-1)) + 1, fill=n)),
+        n=n,
+    )
+
+
+def _table(group: np.ndarray, n_groups: int, fill: int) -> np.ndarray:
+    """Members of each group, one row a group, padded with `fill`."""
+    order = np.argsort(group, kind="stable")
+    count = np.bincount(group, minlength=n_groups)
+    place = np.arange(len(group)) - np.repeat(np.cumsum(count) - count, count)
+    table = np.full((n_groups, int(count.max(initial=0))), fill, np.int32)
+    table[group[order], place] = order
+    return table
+
+
+def _cycle_colours(n: int) -> np.ndarray:
+    colour = np.arange(n) % 2
+    if n % 2:
+        colour[-1] = 2
+    return colour
+
+
+def _colour(n: int, pairs: np.ndarray) -> np.ndarray:
+    """Two colours where the graph is bipartite, otherwise greedy, hubs first."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    a, b = pairs[:, 0], pairs[:, 1]
+    i, j = np.concatenate([a, b]), np.concatenate([b, a])
+    ones = np.ones(len(i), np.int8)
+    _, part = connected_components(coo_array((ones, (i, j + n)), (2 * n, 2 * n)), directed=False)
+    if not (part[:n] == part[n:]).any():
+        return (part[:n] > part[n:]).astype(np.int64)
+    matrix = coo_array((ones, (i, j)), (n, n)).tocsr()
+    colour = np.full(n, -1)
+    for site in np.argsort(-np.bincount(i, minlength=n), kind="stable"):
+        taken = set(colour[matrix.indices[matrix.indptr[site] : matrix.indptr[site + 1]]].tolist())
+        colour[site] = next(c for c in range(n) if c not in taken)
+    return colour

@@ -1,0 +1,219 @@
+"""What the units of a model are: blocks of binary, categorical, real or nonnegative variables."""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.numerics import binary_entropy, entropy, logsumexp, softplus
+
+
+class Domain(enum.Enum):
+    """The values a unit takes; a categorical variable of K states is K one-hot units."""
+
+    BINARY = "binary"
+    CATEGORICAL = "categorical"
+    REAL = "real"
+    NONNEGATIVE = "nonnegative"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of units of one domain, [start, stop); `states` is K for categorical variables."""
+
+    name: str
+    start: int
+    stop: int
+    domain: Domain = Domain.BINARY
+    states: int = 2
+    visible: bool = True
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.start, self.stop)
+
+    @property
+    def width(self) -> int:
+        """Units per variable: K one-hot units for a categorical one, otherwise one."""
+        return self.states if self.domain is Domain.CATEGORICAL else 1
+
+    @property
+    def variables(self) -> int:
+        """Number of variables."""
+        return self.size // self.width
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The units of a model, block after block, visible ones first. Hashable: static under jit."""
+
+    blocks: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        position, hidden_seen = 0, False
+        for block in self.blocks:
+            if block.start != position or block.stop < block.start:
+                raise UndirectedError(
+                    f"layout: block '{block.name}' covers [{block.start}, {block.stop}), but must "
+                    f"start at {position}; blocks follow each other without gaps"
+                )
+            if block.visible and hidden_seen:
+                raise UndirectedError(
+                    f"layout: visible block '{block.name}' comes after a hidden one; "
+                    "put all visible blocks first"
+                )
+            if block.domain is Domain.CATEGORICAL and (block.states < 2 or block.size % block.states):
+                raise UndirectedError(
+                    f"layout: categorical block '{block.name}' has {block.size} units, not a "
+                    f"multiple of its {block.states} states"
+                )
+            position, hidden_seen = block.stop, hidden_seen or not block.visible
+
+    @property
+    def n(self) -> int:
+        """Number of units."""
+        return self.blocks[-1].stop if self.blocks else 0
+
+    @property
+    def n_visible(self) -> int:
+        """Number of visible units; they are x[..., :n_visible]."""
+        return sum(block.size for block in self.blocks if block.visible)
+
+    @property
+    def visible(self) -> np.ndarray:
+        """Indices of the visible units."""
+        return np.arange(self.n_visible)
+
+    @property
+    def hidden(self) -> np.ndarray:
+        """Indices of the hidden units."""
+        return np.arange(self.n_visible, self.n)
+
+    @cached_property
+    def is_binary(self) -> bool:
+        """Whether every unit is binary."""
+        return all(block.domain is Domain.BINARY for block in self.blocks)
+
+    def block(self, name: str) -> Block:
+        """The block of that name."""
+        for block in self.blocks:
+            if block.name == name:
+                return block
+        raise UndirectedError(
+            f"layout: no block '{name}'; there are {', '.join(b.name for b in self.blocks)}"
+        )
+
+
+def means(
+    layout: Layout, fields: Float[Array, "*batch n"], temperature: float | Array = 1.0
+) -> Float[Array, "*batch n"]:
+    """Means of independent units with these fields; indicators at T = 0 (a tie is shared)."""
+    return _by_block(layout, fields, lambda block, f: block_means(block, f, temperature))
+
+
+def draw(
+    where: Layout | Block, fields: Float[Array, "*batch n"], key: Key[Array, ""]
+) -> Float[Array, "*batch n"]:
+    """Sample independent discrete units from their fields."""
+    if isinstance(where, Block):
+        return _block_draw(where, fields, key)
+    keys = jax.random.split(key, len(where.blocks))
+    parts = [_block_draw(b, fields[..., b.slice], k) for b, k in zip(where.blocks, keys, strict=True)]
+    return jnp.concatenate(parts, -1)
+
+
+def log_normaliser(
+    layout: Layout,
+    fields: Float[Array, "*batch n"],
+    temperature: float | Array = 1.0,
+    evidence: Float[Array, "*batch n"] | None = None,
+) -> Float[Array, "*batch"]:
+    """T log of the sum of exp(fields . x / T) over the states of independent discrete units.
+
+    With evidence, over the states that agree with it; the evidence itself adds nothing.
+    """
+    evidence = jnp.zeros_like(fields) if evidence is None else evidence
+    total = jnp.zeros(fields.shape[:-1], fields.dtype)
+    for block in layout.blocks:
+        _discrete(block)
+        f, e = fields[..., block.slice], evidence[..., block.slice]
+        if block.domain is Domain.BINARY:
+            total = total + jnp.where(e > 0, f, softplus(f + e, temperature)).sum(-1)
+        else:
+            total = total + logsumexp(_grouped(block, f + e), temperature).sum(-1)
+    return total
+
+
+def unit_entropy(layout: Layout, unary: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """Entropy of each variable from its means, spread over its units (a categorical sums to it)."""
+    return _by_block(
+        layout,
+        unary,
+        lambda block, p: binary_entropy(p) if block.domain is Domain.BINARY else entropy(p),
+    )
+
+
+def perturbation(
+    layout: Layout, key: Key[Array, ""], shape: tuple[int, ...] = ()
+) -> Float[Array, "*shape n"]:
+    """Noise whose perturbed maximum samples independent units: logistic, or Gumbel per state."""
+    keys = jax.random.split(key, len(layout.blocks))
+    parts = []
+    for block, k in zip(layout.blocks, keys, strict=True):
+        size = (*shape, block.size)
+        _discrete(block)
+        noise = jax.random.logistic if block.domain is Domain.BINARY else jax.random.gumbel
+        parts.append(noise(k, size))
+    return jnp.concatenate(parts, -1)
+
+
+def _by_block(layout: Layout, x: Array, function: Callable[[Block, Array], Array]) -> Array:
+    if layout.is_binary:
+        return function(layout.blocks[0], x)
+    return jnp.concatenate([function(block, x[..., block.slice]) for block in layout.blocks], -1)
+
+
+def block_means(
+    block: Block, fields: Float[Array, "*batch size"], temperature: float | Array = 1.0
+) -> Float[Array, "*batch size"]:
+    """`means` of the units of one block."""
+    hard = isinstance(temperature, int | float) and temperature == 0
+    _discrete(block)
+    if block.domain is Domain.BINARY:
+        return 0.5 * (1.0 + jnp.sign(fields)) if hard else jax.nn.sigmoid(fields / temperature)
+    groups = _grouped(block, fields)
+    if hard:
+        best = (groups == groups.max(-1, keepdims=True)).astype(fields.dtype)
+        return (best / best.sum(-1, keepdims=True)).reshape(fields.shape)
+    return jax.nn.softmax(groups / temperature, -1).reshape(fields.shape)
+
+
+def _block_draw(block: Block, fields: Array, key: Key[Array, ""]) -> Array:
+    _discrete(block)
+    if block.domain is Domain.BINARY:
+        uniform = jax.random.uniform(key, fields.shape, fields.dtype)
+        return (uniform < jax.nn.sigmoid(fields)).astype(fields.dtype)
+    states = jax.random.categorical(key, _grouped(block, fields), axis=-1)
+    return jax.nn.one_hot(states, block.states, dtype=fields.dtype).reshape(fields.shape)
+
+
+def _grouped(block: Block, fields: Array) -> Array:
+    return fields.reshape(*fields.shape[:-1], -1, block.states)
+
+
+def _discrete(block: Block) -> None:
+    if block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
+        raise UnsupportedFactor(
+            f"block '{block.name}' is {block.domain.value}; this operation needs binary or "
+            "categorical units"
+        )

@@ -1,0 +1,59 @@
+"""Numbers that stay finite: one certainty constant, the log-odds message, entropies."""
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import xlogy
+from jaxtyping import Array, Float
+
+CERTAIN = 1e9
+"""Log-odds of hard evidence: far beyond any sum of fields, and finite so that 0 * CERTAIN is 0."""
+NEG_INF = -CERTAIN
+
+
+def softplus(x: Array, temperature: float | Array = 1.0) -> Array:
+    """T log(1 + exp(x / T)); its limit max(0, x) at T = 0."""
+    if _is_zero(temperature):
+        return jnp.maximum(x, 0.0)
+    return temperature * jax.nn.softplus(x / temperature)
+
+
+def logsumexp(x: Array, temperature: float | Array = 1.0, axis: int = -1) -> Array:
+    """T log sum exp(x / T) along an axis; the maximum at T = 0."""
+    if _is_zero(temperature):
+        return jnp.max(x, axis)
+    return temperature * jax.nn.logsumexp(x / temperature, axis)
+
+
+def message(field: Array, weight: Array, temperature: float | Array = 1.0) -> Array:
+    """Log-odds message of the factor exp(w x y) from a unit with cavity log-odds `field`.
+
+    T [softplus((m + w) / T) - softplus(m / T)], written as the exact max-product message plus two
+    bounded corrections, so that nothing cancels however large field and weight are (T = 0: max).
+    """
+    half = 0.5 * weight
+    hard = half + jnp.sign(weight) * jnp.clip(field + half, -jnp.abs(half), jnp.abs(half))
+    if _is_zero(temperature):
+        return hard
+    up = jnp.log1p(jnp.exp(-jnp.abs(field + weight) / temperature))
+    down = jnp.log1p(jnp.exp(-jnp.abs(field) / temperature))
+    return hard + temperature * (up - down)
+
+
+def entropy(p: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """-p log p, 0 at p = 0, elementwise; tiny negative rounding of p counts as 0."""
+    p = jnp.maximum(p, 0.0)
+    return -xlogy(p, p)
+
+
+def binary_entropy(p: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """Entropy of a {0, 1} variable with mean p, elementwise."""
+    return entropy(p) + entropy(1.0 - p)
+
+
+def row(vector: Float[Array, " n"], like: Array) -> Array:
+    """A vector with leading axes of length one, to meet a batch `like` it of any rank."""
+    return vector.reshape((1,) * (like.ndim - 1) + vector.shape)
+
+
+def _is_zero(temperature: float | Array) -> bool:
+    return isinstance(temperature, int | float) and temperature == 0

@@ -1,0 +1,72 @@
+"""The protocols of the house: what models, inference, kernels and objectives promise each other."""
+
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from undirected.core.layout import Layout
+from undirected.core.potentials import Beliefs, Potentials
+
+State = Float[Array, "*batch n"]
+Info = dict[str, Array]
+S = TypeVar("S")
+C = TypeVar("C")
+
+
+@runtime_checkable
+class Model(Protocol):
+    """An equinox Module whose float arrays are its parameters."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    def energy(self, x: State) -> Float[Array, "*batch"]: ...
+
+
+@runtime_checkable
+class Lowerable(Model, Protocol):
+    """A model that is an exponential family: energy(x) = -inner(lower(), statistics(x))."""
+
+    def lower(self) -> Potentials: ...
+
+
+@runtime_checkable
+class Blocked(Model, Protocol):
+    """A model whose blocks are independent inside given the rest: block Gibbs, mean field."""
+
+    def conditional(self, block: int, x: State) -> Float[Array, "*batch size"]: ...
+
+
+@runtime_checkable
+class Marginal(Model, Protocol):
+    """A model whose hidden units can be summed out."""
+
+    def free_energy(self, v: Float[Array, "*batch v"]) -> Float[Array, "*batch"]: ...
+
+    def log_odds(self, v: Float[Array, "*batch v"]) -> Float[Array, "*batch v"]: ...
+
+
+class Inference(Protocol):
+    """Potentials in, beliefs of the same shape out. One instance; `jax.vmap` for many."""
+
+    def __call__(self, potentials: Potentials, key: Key[Array, ""], /) -> Beliefs: ...
+
+
+class Kernel(Protocol[S]):
+    """A Markov transition; `free` is False for units that must stay as they are."""
+
+    def init(self, model: Any, x: State, key: Key[Array, ""]) -> S: ...
+
+    def step(
+        self, model: Any, state: S, free: Bool[Array, "*#batch n"], key: Key[Array, ""]
+    ) -> tuple[S, Info]: ...
+
+
+class Objective(Protocol[C]):
+    """A scalar to differentiate: its gradient is right, its value may be a surrogate."""
+
+    def init(self, model: Any, batch: PyTree, key: Key[Array, ""]) -> C: ...
+
+    def __call__(
+        self, model: Any, batch: PyTree, carry: C, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[C, Info]]: ...

@@ -1,0 +1,41 @@
+"""Evaluation: numbers to report, each with its error."""
+
+from undirected.evaluation.ais import AISResult, Bracket, ais, bracket, reverse_ais
+from undirected.evaluation.cross_entropy import (
+    CalibrationBin,
+    binary_cross_entropy,
+    calibration,
+    calibration_error,
+    categorical_cross_entropy,
+)
+from undirected.evaluation.diagnostics import effective_sample_size, rhat
+from undirected.evaluation.errors import error_rate, intersection_over_union
+from undirected.evaluation.estimate import Estimate
+from undirected.evaluation.likelihood import (
+    log_likelihood,
+    pseudo_log_likelihood,
+    reconstruction_error,
+)
+from undirected.evaluation.mmd import log_mmd
+
+__all__ = [
+    "AISResult",
+    "Bracket",
+    "CalibrationBin",
+    "Estimate",
+    "ais",
+    "binary_cross_entropy",
+    "bracket",
+    "calibration",
+    "calibration_error",
+    "categorical_cross_entropy",
+    "effective_sample_size",
+    "error_rate",
+    "intersection_over_union",
+    "log_likelihood",
+    "log_mmd",
+    "pseudo_log_likelihood",
+    "reconstruction_error",
+    "reverse_ais",
+    "rhat",
+]

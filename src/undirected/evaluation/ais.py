@@ -1,0 +1,258 @@
+"""Annealed importance sampling: the log partition function of any model at the end of a path."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.layout import draw, log_normaliser
+from undirected.core.protocols import Kernel, Marginal
+
+
+@dataclass(frozen=True)
+class AISResult:
+    """An estimate of log Z in nats from independent chains.
+
+    `interval` holds log Z with the confidence asked for; `log_weights` is each chain's own estimate
+    of log Z; `ess` is the number of equally weighted chains that would be worth as much: with less
+    than a handful take more betas; `samples` are the chains' last states (chains, n).
+    """
+
+    log_z: float
+    stderr: float
+    interval: tuple[float, float]
+    log_weights: Float[np.ndarray, " chains"]
+    ess: float
+    samples: Float[Array, "chains n"]
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """log Z from both sides: `lower` is low and `upper` is high in expectation.
+
+    `agree` is False where the two intervals do not meet: the chains do not mix; take more betas.
+    """
+
+    lower: AISResult
+    upper: AISResult
+
+    @property
+    def agree(self) -> bool:
+        low, high = self.lower.interval, self.upper.interval
+        return max(low[0], high[0]) <= min(low[1], high[1])
+
+    @property
+    def log_z(self) -> float:
+        """The middle of the two estimates."""
+        return 0.5 * (self.lower.log_z + self.upper.log_z)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """From the lower end of the one to the upper end of the other, whichever reaches further."""
+        low, high = self.lower.interval, self.upper.interval
+        return min(low[0], high[0]), max(low[1], high[1])
+
+
+def ais(
+    path: Any,
+    kernel: Kernel,
+    key: Key[Array, ""],
+    *,
+    chains: int = 100,
+    betas: int | ArrayLike = 1000,
+    confidence: float = 0.99,
+) -> AISResult:
+    """log Z of `path.target` by annealing exact samples of `path.base`; Neal (2001), eq. 11.
+
+    log w = log Z_base + sum_k F_{k-1}(v_{k-1}) - F_k(v_{k-1}) with v_k moved by the kernel at beta_k,
+    and Z = mean w. Hidden units are summed out of the weights where the model has a free energy.
+    `path.base` has no couplings (`model.independent(data_means)`, or without means the uniform
+    distribution). `betas`: how many, evenly spaced from 0 to 1, or the increasing values themselves.
+    """
+    schedule = _schedule(betas)
+    _check(path, confidence)
+    if chains < 2:
+        raise UndirectedError(f"ais: chains is {chains}; an interval needs at least 2, better 100")
+    first, rest = jax.random.split(key)
+    x, base_log_z = _start(path.base, chains, first)
+    x, log_w = _anneal(path, kernel, x, schedule, rest)
+    return _result(log_w, base_log_z, 1, confidence, x)
+
+
+def reverse_ais(
+    path: Any,
+    kernel: Kernel,
+    samples: ArrayLike,
+    key: Key[Array, ""],
+    *,
+    betas: int | ArrayLike = 1000,
+    confidence: float = 0.99,
+) -> AISResult:
+    """log Z of `path.target` by annealing samples of it back to the base: 1 / Z = mean 1 / w.
+
+    An upper bound in expectation where `samples` (chains, n or n_visible) follow the target; Burda,
+    Grosse & Salakhutdinov (2015). Chains that share an origin make the interval too narrow.
+    """
+    schedule = _schedule(betas)[::-1]
+    _check(path, confidence)
+    x = _samples(path.target, samples)
+    _, base_log_z = _start(path.base, len(x), key)
+    x, log_w = _anneal(path, kernel, x, schedule, key)
+    return _result(log_w, base_log_z, -1, confidence, x)
+
+
+def bracket(
+    path: Any,
+    kernel: Kernel,
+    key: Key[Array, ""],
+    *,
+    samples: ArrayLike | None = None,
+    chains: int = 100,
+    betas: int | ArrayLike = 1000,
+    confidence: float = 0.99,
+) -> Bracket:
+    """`ais` and `reverse_ais` on one path.
+
+    Without `samples` of the target the reverse run starts from the last states of the forward run,
+    drawn again by their weights: good where the forward run is, blind to a mode that it missed.
+    """
+    forward, choice, backward = jax.random.split(key, 3)
+    lower = ais(path, kernel, forward, chains=chains, betas=betas, confidence=confidence)
+    if samples is None:
+        weights = jnp.asarray(lower.log_weights - lower.log_z)
+        samples = lower.samples[jax.random.categorical(choice, weights, shape=(chains,))]
+    upper = reverse_ais(path, kernel, samples, backward, betas=betas, confidence=confidence)
+    return Bracket(lower, upper)
+
+
+@eqx.filter_jit
+def _start(base: Any, chains: int, key: Key[Array, ""]) -> tuple[Array, Array]:
+    """Exact samples of a model without couplings, and its log Z."""
+    p = base.lower()
+    fields = jnp.broadcast_to(p.unary, (chains, p.layout.n))
+    return draw(p.layout, fields, key), log_normaliser(p.layout, p.unary) + p.offset
+
+
+@eqx.filter_jit
+def _anneal(
+    path: Any, kernel: Kernel, x: Float[Array, "chains n"], betas: np.ndarray, key: Key[Array, ""]
+) -> tuple[Float[Array, "chains n"], Float[Array, " chains"]]:
+    """Last states and log weights of chains led from betas[0] to betas[-1]."""
+    free = jnp.ones(x.shape[-1], bool)
+
+    def one(carry: tuple, beta: Array) -> tuple[tuple, None]:
+        x, log_w, before, key = carry
+        key, refresh, init, move = jax.random.split(key, 4)
+        model = path(beta)
+        log_w = log_w + _energy(path(before), x) - _energy(model, x)
+        x = _refresh(model, x, refresh)
+        state, _ = kernel.step(model, kernel.init(model, x, init), free, move)
+        return (state.x, log_w, beta, key), None
+
+    steps = jnp.asarray(betas, x.dtype)
+    carry = (x, jnp.zeros(x.shape[0], x.dtype), steps[0], key)
+    (x, log_w, _, _), _ = jax.lax.scan(one, carry, steps[1:])
+    return x, log_w
+
+
+def _hidden(model: Any) -> int | None:
+    """The index of the hidden block that can be summed out and drawn given the visibles."""
+    hidden = [i for i, block in enumerate(model.layout.blocks) if not block.visible]
+    exact = isinstance(model, Marginal) and hasattr(model, "conditional") and len(hidden) == 1
+    return hidden[0] if exact else None
+
+
+def _energy(model: Any, x: Float[Array, "chains n"]) -> Float[Array, " chains"]:
+    if _hidden(model) is None:
+        return model.energy(x)
+    return model.free_energy(x[..., : model.layout.n_visible])
+
+
+def _refresh(model: Any, x: Float[Array, "chains n"], key: Key[Array, ""]) -> Array:
+    """Draw the hidden units given the visible ones: free energies weigh (v, h) with h from p(h | v)."""
+    index = _hidden(model)
+    if index is None:
+        return x
+    block = model.layout.blocks[index]
+    return x.at[..., block.slice].set(draw(block, model.conditional(index, x), key))
+
+
+def _result(
+    log_w: Array, base_log_z: Array, sign: int, confidence: float, samples: Array
+) -> AISResult:
+    """The estimate from the chains' log weights of Z / Z_base (sign 1) or Z_base / Z (sign -1)."""
+    signed = np.asarray(log_w, np.float64) + sign * float(base_log_z)
+    if not np.isfinite(signed).all():
+        bad = (~np.isfinite(signed)).sum()
+        raise NotFinite(f"ais: the weights of {bad} of {len(signed)} chains are not finite")
+    log_mean, stderr, ess, low, high = _log_mean(signed, confidence)
+    interval = (low, high) if sign > 0 else (-high, -low)
+    return AISResult(sign * log_mean, stderr, interval, sign * signed, ess, samples)
+
+
+def _log_mean(a: np.ndarray, confidence: float) -> tuple[float, float, float, float, float]:
+    """log mean exp(a), its standard error, the effective sample size, and a confidence interval.
+
+    A t interval with ess - 1 degrees of freedom opens up when few chains carry the mean. Its lower
+    end goes no further than Markov's inequality P(mean w > Z / p) < p makes needless. Its upper end
+    goes at least as far as for a log-normal with the median of `a` and the spread of `a` above it: a
+    mean of skewed weights is mostly too low.
+    """
+    n, top, miss = len(a), a.max(), (1 - confidence) / 2
+    w = np.exp(a - top)
+    log_mean = float(top + np.log(w.mean()))
+    ess = float(w.sum() ** 2 / (w**2).sum())
+    stderr = float(w.std(ddof=1) / w.mean() / np.sqrt(n))
+    half = stderr * stats.t.isf(miss, max(ess - 1, 0.5))
+    middle = np.median(a)
+    spread = 2 * (np.maximum(a - middle, 0) ** 2).mean()
+    wide = np.sqrt((np.pi / 2 * spread + spread**2) / n)
+    tail = middle + spread / 2 + wide * stats.t.isf(miss, n - 1)
+    low, high = log_mean - min(half, -np.log(miss)), max(log_mean + half, tail)
+    return log_mean, stderr, ess, float(low), float(high)
+
+
+def _schedule(betas: int | ArrayLike) -> Float[np.ndarray, " betas"]:
+    values = np.asarray(betas, np.float64)
+    if values.ndim == 0:
+        values = np.linspace(0, 1, max(int(values), 0))
+    good = values.ndim == 1 and len(values) >= 2 and values[0] == 0 and values[-1] == 1
+    if not (good and (np.diff(values) > 0).all()):
+        raise UndirectedError(
+            f"ais: betas are {betas!r:.60}; pass a number of at least 2 or values that increase from "
+            "0 to 1"
+        )
+    return values
+
+
+def _check(path: Any, confidence: float) -> None:
+    """Refuse what cannot work before anything is computed."""
+    if not 0 < confidence < 1:
+        raise UndirectedError(f"ais: confidence is {confidence}; wanted a value between 0 and 1")
+    if path.base.layout != path.target.layout:
+        raise UndirectedError("ais: base and target have different layouts; use target.independent()")
+    if any(np.any(np.asarray(factor.weight) != 0) for factor in path.base.lower().factors):
+        raise UndirectedError("ais: the base has couplings; use target.independent(data_means)")
+    for leaf in jax.tree.leaves(eqx.filter(path, eqx.is_inexact_array)):
+        if not np.isfinite(leaf).all():
+            raise NotFinite("ais: a parameter of the path is NaN or infinite")
+
+
+def _samples(target: Any, samples: ArrayLike) -> Float[Array, "chains n"]:
+    x, layout = np.asarray(samples, float), target.layout
+    visible_only = _hidden(target) is not None and x.shape[-1:] == (layout.n_visible,)
+    if x.ndim != 2 or len(x) < 2 or not (visible_only or x.shape[1] == layout.n):
+        raise UndirectedError(
+            f"reverse_ais: samples have shape {x.shape}; pass (chains, {layout.n}) with 2 chains or "
+            "more"
+        )
+    if not np.isfinite(x).all():
+        raise NotFinite("reverse_ais: samples contain NaN or infinite entries")
+    return jnp.asarray(np.pad(x, [(0, 0), (0, layout.n - x.shape[1])]))

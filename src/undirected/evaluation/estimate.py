@@ -1,0 +1,82 @@
+"""A number to report with its standard error, and the checks on the arrays it comes from."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
+
+from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.layout import Domain, Layout
+
+
+class Estimate(NamedTuple):
+    """A mean over `n` rows and its standard error (NaN for a single row)."""
+
+    mean: float
+    stderr: float
+    n: int
+
+
+def mean(values: ArrayLike) -> Estimate:
+    """The mean of one value per row."""
+    values = np.asarray(values, np.float64)
+    return ratio(values, np.ones_like(values))
+
+
+def ratio(totals: ArrayLike, counts: ArrayLike) -> Estimate:
+    """sum(totals) / sum(counts) over rows; the error treats rows as independent (delta method)."""
+    totals, counts = np.asarray(totals, np.float64), np.asarray(counts, np.float64)
+    if not counts.sum() > 0:
+        raise UndirectedError("nothing to average: there are no rows, or the mask selects no entry")
+    value, rows = totals.sum() / counts.sum(), len(totals)
+    spread = np.sqrt(((totals - value * counts) ** 2).sum()) / counts.sum()
+    stderr = spread * np.sqrt(rows / (rows - 1)) if rows > 1 else np.nan
+    return Estimate(float(value), float(stderr), rows)
+
+
+def check_data(caller: str, layout: Layout, v: ArrayLike) -> Float[np.ndarray, "rows v"]:
+    """Rows of visible values that the layout's domains allow, or an error that says which is not."""
+    v = np.asarray(v, np.float32)
+    if v.ndim != 2 or v.shape[1] != layout.n_visible:
+        raise UndirectedError(
+            f"{caller}: data have shape {v.shape}; pass (rows, {layout.n_visible}), one column per "
+            "visible unit"
+        )
+    check_finite(caller, v)
+    for block in layout.blocks:
+        part = v[:, block.slice]
+        if not block.visible or block.domain in (Domain.REAL, Domain.NONNEGATIVE):
+            continue
+        check_binary(f"{caller}: block '{block.name}'", part)
+        groups = part.reshape(len(v), -1, block.states)
+        if block.domain is Domain.CATEGORICAL and (groups.sum(-1) != 1).any():
+            raise UndirectedError(
+                f"{caller}: block '{block.name}' is categorical, but some of its groups of "
+                f"{block.states} units are not one-hot"
+            )
+    return v
+
+
+def check_finite(caller: str, values: np.ndarray) -> None:
+    """Raise where an entry is NaN or infinite."""
+    bad = values.size - np.isfinite(values).sum()
+    if bad:
+        raise NotFinite(f"{caller}: {bad} of {values.size} entries are NaN or infinite; fill or drop them")
+
+
+def check_binary(caller: str, values: np.ndarray) -> None:
+    """Raise where an entry is neither 0 nor 1."""
+    wrong = (values != 0) & (values != 1)
+    if wrong.any():
+        raise UndirectedError(f"{caller}: got the value {values[wrong][0]}; wanted 0 or 1 (binarise first)")
+
+
+def check_mask(caller: str, mask: ArrayLike | None, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
+    """The mask as booleans of this shape; all True without one."""
+    chosen = np.ones(shape, bool) if mask is None else np.asarray(mask)
+    if chosen.dtype != bool or chosen.shape != shape:
+        raise UndirectedError(
+            f"{caller}: mask is {chosen.dtype} {chosen.shape}; wanted bool {shape}, like the targets"
+        )
+    return chosen

@@ -1,0 +1,98 @@
+"""How probable a model finds data: log-likelihood, pseudo-log-likelihood, reconstruction."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.layout import Block, Domain, block_means
+from undirected.core.protocols import Blocked, Marginal
+from undirected.evaluation.estimate import Estimate, check_data, check_finite, mean
+
+
+def log_likelihood(model: Marginal, v: ArrayLike, log_z: float, *, chunk: int = 1000) -> Estimate:
+    """Mean over rows of log p(v) = -F(v) - log Z, in nats; exact where `log_z` is.
+
+    `log_z` comes from exact inference on small models, otherwise from `ais`, whose own error is not
+    part of the standard error here: add the ends of its interval to see the range. `chunk` rows are
+    worked on at a time.
+    """
+    if not np.isfinite(log_z):
+        raise UndirectedError(f"log_likelihood: log_z is {log_z}; pass a finite number")
+    rows = check_data("log_likelihood", model.layout, v)
+    return _mean("log_likelihood", -_by_chunk(_free_energy, model, rows, chunk) - float(log_z))
+
+
+def pseudo_log_likelihood(model: Marginal, v: ArrayLike, *, chunk: int = 100) -> Estimate:
+    """Mean over rows of sum_i log p(v_i | all other visibles), hiddens summed out, in nats.
+
+    Besag (1975); a categorical variable is one term, normalised over its states.
+    """
+    rows = check_data("pseudo_log_likelihood", model.layout, v)
+    return _mean("pseudo_log_likelihood", _by_chunk(_pseudo, model, rows, chunk))
+
+
+def reconstruction_error(model: Blocked, v: ArrayLike, *, chunk: int = 1000) -> Estimate:
+    """Mean squared difference per visible unit after one mean-field step up and down.
+
+    The hidden blocks take their means given v, then the visible blocks theirs given those.
+    """
+    if not isinstance(model, Blocked) or model.layout.n == model.layout.n_visible:
+        raise UndirectedError(
+            f"reconstruction_error: {type(model).__name__} has no hidden blocks with conditionals; "
+            "use pseudo_log_likelihood"
+        )
+    rows = check_data("reconstruction_error", model.layout, v)
+    return _mean("reconstruction_error", _by_chunk(_reconstruction, model, rows, chunk))
+
+
+@eqx.filter_jit
+def _by_chunk(
+    value: Callable[[Any, Array], Array], model: Any, rows: Array, chunk: int
+) -> Float[Array, " rows"]:
+    """One value per row, `chunk` rows at a time."""
+    return jax.lax.map(lambda v: value(model, v), rows, batch_size=chunk)
+
+
+def _free_energy(model: Marginal, v: Float[Array, " v"]) -> Float[Array, ""]:
+    return model.free_energy(v)
+
+
+def _pseudo(model: Marginal, v: Float[Array, " v"]) -> Float[Array, ""]:
+    fields = model.log_odds(v)
+    visible = [block for block in model.layout.blocks if block.visible]
+    parts = [_log_probability(block, v[block.slice], fields[block.slice]) for block in visible]
+    return jnp.stack(parts).sum()
+
+
+def _log_probability(block: Block, v: Array, fields: Array) -> Float[Array, ""]:
+    """Log-probability of independent units with these fields."""
+    if block.domain is Domain.BINARY:
+        return jax.nn.log_sigmoid((2 * v - 1) * fields).sum()
+    if block.domain is Domain.CATEGORICAL:
+        return (v * jax.nn.log_softmax(fields.reshape(-1, block.states), -1).ravel()).sum()
+    raise UnsupportedFactor(
+        f"pseudo_log_likelihood: block '{block.name}' is {block.domain.value}; it must be binary or "
+        "categorical"
+    )
+
+
+def _reconstruction(model: Blocked, v: Float[Array, " v"]) -> Float[Array, ""]:
+    layout = model.layout
+    x = jnp.concatenate([v, jnp.zeros(layout.n - layout.n_visible, v.dtype)])
+    for i in sorted(range(len(layout.blocks)), key=lambda i: layout.blocks[i].visible):
+        block = layout.blocks[i]
+        x = x.at[block.slice].set(block_means(block, model.conditional(i, x)))
+    return ((x[: layout.n_visible] - v) ** 2).mean()
+
+
+def _mean(caller: str, values: Array) -> Estimate:
+    values = np.asarray(values, np.float64)
+    check_finite(f"{caller}: result", values)
+    return mean(values)

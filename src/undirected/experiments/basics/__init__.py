@@ -1,0 +1,1 @@
+"""Checks of the library itself against exact answers."""

@@ -1,0 +1,88 @@
+"""Finding experiments by name, without importing them.
+
+An experiment is a module `experiments/<paper>/<name>.py` with
+
+    TITLE: str
+    CONFIG: dict[profile, dict]
+    def run(config: dict, seed: int, context: Context) -> list[Row] | Outcome
+
+Its name for users is `<paper>/<name>` with hyphens for underscores. Modules whose name starts with
+`_` hold what the experiments of a paper share.
+"""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from undirected import experiments
+from undirected.core.errors import UndirectedError
+
+PROFILES = ("smoke", "quick", "full")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A loaded experiment module."""
+
+    name: str
+    title: str
+    configs: dict[str, dict[str, Any]]
+    run: Callable
+
+    def config(self, profile: str) -> dict[str, Any]:
+        """The config of a profile; raises an error that lists the profiles there are."""
+        if profile not in self.configs:
+            known = ", ".join(self.configs)
+            raise UndirectedError(f"{self.name}: no profile {profile!r}; it has {known}")
+        return self.configs[profile]
+
+
+def names() -> tuple[str, ...]:
+    """All experiments, `<paper>/<name>`, sorted."""
+    found = []
+    for paper in pkgutil.iter_modules(experiments.__path__):
+        if paper.ispkg:
+            folders = [str(Path(root) / paper.name) for root in experiments.__path__]
+            modules = (module.name for module in pkgutil.iter_modules(folders))
+            found += [f"{paper.name}/{name}" for name in modules if not name.startswith("_")]
+    return tuple(sorted(name.replace("_", "-") for name in found))
+
+
+def find(name: str) -> tuple[str, ...]:
+    """Names of all experiments of a paper (`crbm-bp`), or of the one given (`crbm-bp/table1`)."""
+    wanted = name.strip().strip("/").replace("_", "-")
+    known = names()
+    found = tuple(one for one in known if one == wanted or one.startswith(f"{wanted}/"))
+    if not wanted or not found:
+        raise UndirectedError(_unknown(wanted, known))
+    return found
+
+
+def load(name: str) -> Experiment:
+    """Import one experiment; raises an error when the name stands for several or for none."""
+    full_name, *others = find(name)
+    if others or "/" not in name.strip("/"):
+        known = ", ".join([full_name, *others])
+        raise UndirectedError(f"{name!r} is a paper; give one of its experiments: {known}")
+    module_name = f"{experiments.__name__}.{full_name.replace('-', '_').replace('/', '.')}"
+    module = importlib.import_module(module_name)
+    missing = [key for key in ("TITLE", "CONFIG", "run") if not hasattr(module, key)]
+    if missing:
+        raise UndirectedError(f"{module_name} declares no {', '.join(missing)}; see {__name__}")
+    unknown = set(module.CONFIG) - set(PROFILES)
+    if unknown:
+        raise UndirectedError(f"{module_name}: profile {unknown} is none of {', '.join(PROFILES)}")
+    return Experiment(full_name, module.TITLE, module.CONFIG, module.run)
+
+
+def _unknown(wanted: str, known: tuple[str, ...]) -> str:
+    papers = sorted({name.split("/")[0] for name in known})
+    siblings = [name for name in known if name.split("/")[0] == wanted.split("/")[0]]
+    near = siblings or [*papers, *known]
+    close = difflib.get_close_matches(wanted, near, n=3, cutoff=0.6) or siblings
+    hint = f"did you mean {' or '.join(close)}?" if close else f"the papers are {', '.join(papers)}"
+    return f"no experiment is called {wanted!r}; {hint}"

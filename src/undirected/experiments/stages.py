@@ -1,0 +1,154 @@
+"""What a running experiment may use: a folder, progress, and stages that survive a crash."""
+
+import json
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.files import atomic_write
+from undirected.experiments.record import Row
+
+_ARRAY = "array."  # prefix of names in .npz files: np.savez keeps some, like `file`, for itself
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something to tell the user: `kind` is start, stage, resumed, progress or done."""
+
+    kind: str
+    experiment: str
+    message: str = ""
+    fraction: float | None = None
+
+
+class Context:
+    """What a running experiment may use: a folder, progress and stages.
+
+    `out`: folder for artefacts (images), copied beside the record at the end.
+    `scratch`: folder for checkpoints within a stage, removed when the record is written.
+    """
+
+    def __init__(self, experiment: str, scratch: Path, on_event: Callable[[Event], object]):
+        self.out = scratch / "out"
+        self.scratch = scratch / "scratch"
+        self.clock = Clock(scratch / "clock.json")
+        self._stages = scratch / "stages"
+        self._experiment = experiment
+        self._on_event = on_event
+        self._seen: set[str] = set()
+        for folder in (self.out, self.scratch, self._stages):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        """Tell what is being done, and what fraction of it is behind us (0 to 1)."""
+        self.tell("progress", message, fraction)
+
+    def tell(self, kind: str, message: str = "", fraction: float | None = None) -> None:
+        """Send an event to whoever listens."""
+        self._on_event(Event(kind, self._experiment, message, fraction))
+
+    def stage(self, name: str, fn: Callable[[], Any]) -> Any:
+        """The result of `fn()`, computed once: a resumed run reads it from disk instead.
+
+        Results are a list of `Row`, a JSON value, or a dict of arrays. What is returned has always
+        been through the disk, so that fresh and resumed runs go on from the same values.
+        """
+        if name in self._seen:
+            raise UndirectedError(f"stage {name!r} occurs twice in one run; give each its own name")
+        self._seen.add(name)
+        path = self._stages / quote(name, safe="")
+        stored = _stored(path)
+        if stored is not None:
+            try:
+                result = _load(stored)
+                self.tell("resumed", name)
+                return result
+            except (BadFile, OSError):
+                self.progress(f"{name}: the stored result cannot be read; running it again")
+        self.tell("stage", name)
+        begun = time.monotonic()
+        stored = _store(path, fn())
+        self.clock.add(name, time.monotonic() - begun)
+        return _load(stored)
+
+
+class Clock:
+    """Seconds spent on a run, summed over its attempts; saved after every stage and at the end."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._begun = time.monotonic()
+        self._earlier = 0.0
+        self.stages: dict[str, float] = {}
+        if path.exists():
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            self._earlier, self.stages = saved["seconds"], saved["stages"]
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all attempts so far."""
+        return self._earlier + time.monotonic() - self._begun
+
+    def add(self, stage: str, seconds: float) -> None:
+        """Note the time a stage took, and save."""
+        self.stages[stage] = seconds
+        self.save()
+
+    def save(self) -> None:
+        """Write the time so far to disk."""
+        with atomic_write(self._path) as temporary:
+            data = {"seconds": self.seconds, "stages": self.stages}
+            temporary.write_text(json.dumps(data), encoding="utf-8")
+
+
+def _stored(path: Path) -> Path | None:
+    files = (path.with_name(f"{path.name}{suffix}") for suffix in (".npz", ".json"))
+    return next((file for file in files if file.exists()), None)
+
+
+def _store(path: Path, value: Any) -> Path:
+    """Write a stage's result: a dict of arrays as .npz, anything else as .json; returns it."""
+    if isinstance(value, dict) and any(hasattr(entry, "__array__") for entry in value.values()):
+        return _store_arrays(path.with_name(f"{path.name}.npz"), value)
+    rows = isinstance(value, list | tuple) and value and all(isinstance(v, Row) for v in value)
+    kind, content = ("rows", [vars(row) for row in value]) if rows else ("json", value)
+    try:
+        text = json.dumps({"kind": kind, "value": content})
+    except (TypeError, ValueError) as error:
+        wanted = "a list of Row, JSON values or a dict of arrays"
+        raise UndirectedError(f"stage result cannot be stored: {error}; return {wanted}") from error
+    file = path.with_name(f"{path.name}.json")
+    with atomic_write(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return file
+
+
+def _store_arrays(path: Path, value: dict[str, Any]) -> Path:
+    arrays: dict[str, Any] = {f"{_ARRAY}{name}": np.asarray(v) for name, v in value.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biufcSU":
+            what = f"{name.removeprefix(_ARRAY)!r} of dtype {array.dtype}"
+            raise UndirectedError(f"stage result: cannot store {what}; return arrays of numbers")
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
+    return path
+
+
+def _load(file: Path) -> Any:
+    """Read what `_store` wrote; raises `BadFile` when that cannot be done."""
+    try:
+        if file.suffix == ".npz":
+            with file.open("rb") as opened, np.load(opened) as arrays:
+                return {name.removeprefix(_ARRAY): arrays[name] for name in arrays}
+        data = json.loads(file.read_text(encoding="utf-8"))
+        value = data["value"]
+        return [Row(**row) for row in value] if data["kind"] == "rows" else value
+    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise BadFile(f"{file}: {error}") from error

@@ -1,0 +1,7 @@
+"""Inference: potentials in, beliefs of the same shape out."""
+
+from undirected.inference.belief_propagation import BeliefPropagation, MaxProduct, SumProduct
+from undirected.inference.exact import Exact, Transfer
+from undirected.inference.mean_field import MeanField
+
+__all__ = ["BeliefPropagation", "Exact", "MaxProduct", "MeanField", "SumProduct", "Transfer"]

@@ -1,0 +1,171 @@
+"""Loopy belief propagation: sum-product, max-product and every temperature between."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import log_normaliser, means
+from undirected.core.numerics import message
+from undirected.core.potentials import Beliefs, Bilinear, Potentials, inner, statistics
+from undirected.kernels import bipartite
+from undirected.inference.messages import Schedule, Traffic, pair_beliefs, quiet, renew
+
+Carry = tuple[tuple[Traffic, ...], Float[Array, " n"], Array, Array]
+
+
+class BeliefPropagation(eqx.Module):
+    """Message passing on pairwise models; exact on trees.
+
+    Runs `iterations` rounds, or until no unit's field moves by more than `tolerance`. One round
+    sends every message once: the two directions of a dense bipartite group in turn, or all at once
+    where `parallel`. `damping` is the share of the old message kept. `temperature` 1 is sum-product,
+    0 max-product; log Z is the Bethe value T log sum exp(-E / T), at T = 0 the value of the state
+    that the max-marginals decode to.
+    """
+
+    iterations: int = 100
+    tolerance: float | None = 1e-4
+    damping: float = 0.0
+    temperature: float | Array = 1.0
+    parallel: bool = False
+
+    def __check_init__(self) -> None:
+        if self.iterations < 1:
+            raise UndirectedError(f"belief propagation: iterations is {self.iterations}, not >= 1")
+        if not 0 <= self.damping < 1:
+            raise UndirectedError(f"belief propagation: damping {self.damping} is not in [0, 1)")
+        if isinstance(self.temperature, int | float) and self.temperature < 0:
+            raise UndirectedError(f"belief propagation: temperature {self.temperature} is negative")
+
+    @eqx.filter_jit
+    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
+        """Beliefs of one instance; nothing here is random, the key is not used."""
+        p = potentials
+        if self._suits_kernel(p):
+            return self._dense_bipartite(p)
+        traffic, incoming, change, count = self._pass_messages(p)
+        return self._beliefs(p, traffic, incoming, self._settled(change), count)
+
+    def _pass_messages(self, p: Potentials) -> Carry:
+        """Messages of every group, their sums at the units, the last change, the rounds made."""
+        schedule = Schedule(self.temperature, self.damping, self.parallel)
+        start = tuple(quiet(factor, p.layout, schedule) for factor in p.factors)
+
+        def round_(carry: Carry) -> Carry:
+            traffic, incoming, _, count = carry
+            traffic, after = _round(p, schedule, traffic, incoming)
+            return traffic, after, jnp.max(jnp.abs(after - incoming), initial=0.0), count + 1
+
+        zero = jnp.zeros(p.layout.n, p.unary.dtype)
+        carry: Carry = start, zero, jnp.full((), jnp.inf, zero.dtype), jnp.zeros((), jnp.int32)
+        if self.tolerance is None:
+            carry = jax.lax.fori_loop(0, self.iterations, lambda _, c: round_(c), carry)
+        else:
+            carry = jax.lax.while_loop(
+                lambda c: (c[2] > self.tolerance) & (c[3] < self.iterations), round_, carry
+            )
+        return carry
+
+    def _settled(self, change: Array) -> Array:
+        return change <= (1e-4 if self.tolerance is None else self.tolerance)
+
+    def _suits_kernel(self, p: Potentials) -> bool:
+        """Undamped sum-product in turn, on one dense bipartite group of binary units."""
+        plain = isinstance(self.temperature, int | float) and self.temperature == 1
+        dense = len(p.factors) == 1 and isinstance(p.factors[0], Bilinear) and p.layout.is_binary
+        return plain and dense and self.damping == 0 and not self.parallel
+
+    def _dense_bipartite(self, p: Potentials) -> Beliefs:
+        """The same beliefs from the kernel that fits the weights; log form where they are steep."""
+        factor = p.factors[0]
+        rows, cols = (p.layout.blocks[b].slice for b in (factor.rows, factor.cols))
+
+        def by_kernel(gentle: bool) -> Callable[[], bipartite.Loop]:
+            fields = p.fields[rows], p.fields[cols]
+            return lambda: bipartite.sum_product(
+                factor.weight, *fields, self.iterations, self.tolerance, gentle
+            )
+
+        def by_logs() -> bipartite.Loop:
+            (traffic,), incoming, change, count = self._pass_messages(p)
+            return traffic.backward, incoming[rows], incoming[cols], change, count
+
+        steepest = jnp.max(jnp.abs(factor.weight), initial=0.0)
+        level = (steepest > bipartite.GENTLE).astype(int) + (steepest > bipartite.STEEPEST)
+        to_rows, at_rows, at_cols, change, count = jax.lax.switch(
+            level, [by_kernel(True), by_kernel(False), by_logs]
+        )
+        incoming = jnp.zeros_like(p.unary).at[rows].set(at_rows).at[cols].set(at_cols)
+        total = p.fields + incoming
+        unary = means(p.layout, total)
+        cavity = total[rows][:, None] - to_rows
+        both = jax.nn.sigmoid(cavity + factor.weight) * unary[cols][None, :]
+        log_z = p.offset + log_normaliser(p.layout, p.unary + incoming, 1.0, p.evidence)
+        log_z = log_z - message(cavity, to_rows).sum()
+        pairs = (Bilinear(both, factor.rows, factor.cols),)
+        return Beliefs(unary, pairs, log_z, self._settled(change), count)
+
+    def _beliefs(
+        self,
+        p: Potentials,
+        traffic: tuple[Traffic, ...],
+        incoming: Array,
+        converged: Array,
+        count: Array,
+    ) -> Beliefs:
+        total = p.fields + incoming
+        unary = means(p.layout, total, self.temperature)
+        if isinstance(self.temperature, int | float) and self.temperature == 0:
+            state = statistics(p, unary)
+            return Beliefs(unary, state.factors, inner(p, state), converged, count)
+        log_z = p.offset + log_normaliser(
+            p.layout, p.unary + incoming, self.temperature, p.evidence
+        )
+        factors = []
+        for factor, messages in zip(p.factors, traffic, strict=True):
+            pairs, correction = pair_beliefs(
+                factor, p.layout, total, unary, messages, self.temperature
+            )
+            factors.append(pairs)
+            log_z = log_z + correction
+        return Beliefs(unary, tuple(factors), log_z, converged, count)
+
+
+def SumProduct(
+    iterations: int = 100,
+    tolerance: float | None = 1e-4,
+    damping: float = 0.0,
+    parallel: bool = False,
+) -> BeliefPropagation:
+    """Belief propagation for marginals (temperature 1)."""
+    return BeliefPropagation(iterations, tolerance, damping, 1.0, parallel)
+
+
+def MaxProduct(
+    iterations: int = 100,
+    tolerance: float | None = 1e-4,
+    damping: float = 0.5,
+    parallel: bool = False,
+) -> BeliefPropagation:
+    """Belief propagation for the most probable state (temperature 0)."""
+    return BeliefPropagation(iterations, tolerance, damping, 0.0, parallel)
+
+
+def _round(
+    p: Potentials, schedule: Schedule, traffic: tuple[Traffic, ...], incoming: Array
+) -> tuple[tuple[Traffic, ...], Array]:
+    """Send the messages of every group: group after group, or all from the same fields."""
+    renewed = []
+    now = incoming
+    for factor, old in zip(p.factors, traffic, strict=True):
+        seen = incoming if schedule.parallel else now
+        new = renew(factor, p.layout, p.fields + seen, old, schedule)
+        now = now + (new.incoming - old.incoming)
+        renewed.append(new)
+    if len(renewed) == 1:
+        return tuple(renewed), renewed[0].incoming
+    return tuple(renewed), now

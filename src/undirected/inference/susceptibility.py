@@ -1,0 +1,206 @@
+"""Covariances by linear response: susceptibility propagation, plain and diagonally consistent.
+
+The printed equations (nnbm, 11-14) hold for means m and second moments v. In means and variances
+they become, with u_ij = d l_i / d b_j seen from the centred unit, and for every domain,
+
+    U = 1 + J M - s M,   M = var U + 1/2 third Q,   Y = third U + 1/2 spread Q,   Q = J^2 Y,
+
+where M = dm/db, Y = d var/db, J^2 is squared entry by entry, s is the reaction term, and `third` and
+`spread` are the third cumulant and the variance of (x - m)^2.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.potentials import Beliefs, Edges, Factor, Potentials
+from undirected.core.rectified import Cumulants
+from undirected.inference.sites import couplings, dense, moments, product, read_off, squared
+from undirected.inference.tap import TAP, check_schedule, free_energy, gap, in_field, start
+
+Response = tuple[Float[Array, "n n"], Float[Array, "n n"]]
+
+
+class Covariances(Beliefs):
+    """Beliefs with the covariance of every pair of units, coupled or not."""
+
+    covariance: Float[Array, "n n"]
+
+
+@dataclass(frozen=True)
+class Susceptibility:
+    """Susceptibility propagation (nnbm, 11-14): covariances are responses M_ij = dm_i / db_j.
+
+    Means come from `tap` (order 1: naive mean field with linear response). Dense models solve the
+    linear equations; on graphs they are iterated, at O(n |E|) a sweep.
+    """
+
+    tap: TAP = TAP()
+    iterations: int = 2000
+    tolerance: float = 1e-6
+    damping: float = 0.3
+
+    def __post_init__(self) -> None:
+        check_schedule("susceptibility propagation", self.iterations, self.damping)
+
+    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Covariances:
+        """Beliefs of one instance; the key is not used."""
+        p = potentials
+        solution = self.tap.solve(p)
+        site = in_field(p, solution.mean, solution.reaction)
+        respond = _Responder(p, self.tap.order, self.damping)
+        (covariance, _), change, count = respond.settle(
+            site, solution.reaction, self.iterations, self.tolerance
+        )
+        log_z = -free_energy(p, site, solution.reaction, self.tap.order)
+        converged = solution.converged & (change <= self.tolerance)
+        count = jnp.maximum(solution.iterations, count)
+        return _beliefs(p, site, covariance, log_z, converged, count)
+
+
+@dataclass(frozen=True)
+class ImprovedSusceptibility:
+    """Susceptibility propagation with diagonal consistency (nnbm, 15-20): M_ii = v_i - m_i^2.
+
+    The reaction terms s_i = sum_j J_ij^2 var_j + Lambda_i are free parameters, set by the diagonal
+    matching equation s_i = [(J M)_ii + third_i Q_ii / (2 var_i)] / var_i, which is (20). `log_z` is
+    minus the modified free energy (15).
+    """
+
+    iterations: int = 2000
+    tolerance: float = 1e-6
+    damping: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_schedule("improved susceptibility propagation", self.iterations, self.damping)
+
+    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Covariances:
+        """Beliefs of one instance; the key is not used."""
+        p = potentials
+        respond = _Responder(p, 2, self.damping)
+        mean, reaction, change, count = start(p)
+        carry = (mean, reaction, respond.quiet(in_field(p, mean, reaction))), change, count
+
+        def update(carry: tuple) -> tuple:
+            (mean, reaction, response), _, count = carry
+            site = in_field(p, mean, reaction, respond.pair)
+            response, moved = respond.once(site, reaction, response)
+            matched = respond.match(site, response)
+            change = jnp.maximum(gap(site.mean, mean), gap(matched, reaction))
+            off = jnp.abs(jnp.diagonal(response[0]) - site.variance)
+            off = jnp.max(off / jnp.maximum(site.variance, 1.0), initial=0.0)
+            mean = mean + (1 - self.damping) * (site.mean - mean)
+            reaction = reaction + (1 - self.damping) * (matched - reaction)
+            worst = jnp.maximum(jnp.maximum(change, moved), off)
+            return (mean, reaction, response), jnp.where(jnp.isnan(worst), jnp.inf, worst), count + 1
+
+        def going(carry: tuple) -> Array:
+            return (carry[1] > self.tolerance) & (carry[2] < self.iterations)
+
+        (mean, reaction, (covariance, _)), change, count = jax.lax.while_loop(going, update, carry)
+        site = in_field(p, mean, reaction)
+        log_z = -free_energy(p, site, reaction)
+        return _beliefs(p, site, covariance, log_z, change <= self.tolerance, count)
+
+
+class _Responder:
+    """The linear response of all units to all fields, given the units in their fields."""
+
+    def __init__(self, p: Potentials, order: int, damping: float):
+        self.p, self.order, self.damping = p, order, damping
+        self.pair, self.pair2 = couplings(p), squared(couplings(p))
+        self.sparse = any(isinstance(factor, Edges) for factor in self.pair)
+        if self.sparse and len(self.pair) > 1:
+            names = ", ".join(type(f).__name__ for f in self.pair)
+            raise UndirectedError(f"susceptibility: Edges cannot be mixed with other groups ({names})")
+
+    def quiet(self, site: Cumulants) -> Response:
+        """The response of uncoupled units."""
+        return jnp.diag(site.variance), jnp.diag(site.third)
+
+    def settle(
+        self, site: Cumulants, reaction: Array, iterations: int, tolerance: float
+    ) -> tuple[Response, Array, Array]:
+        """The response of these units, how far it is from rest, and the iterations it took."""
+        first = jnp.full((), jnp.inf, reaction.dtype), jnp.zeros((), jnp.int32)
+
+        def update(carry: tuple) -> tuple:
+            response, _, count = carry
+            return *self.once(site, reaction, response), count + 1
+
+        def going(carry: tuple) -> Array:
+            return (carry[1] > tolerance) & (carry[2] < iterations)
+
+        return jax.lax.while_loop(going, update, (self.quiet(site), *first))
+
+    def once(
+        self, site: Cumulants, reaction: Array, response: Response
+    ) -> tuple[Response, Float[Array, ""]]:
+        """One damped sweep on a graph, the solution of a dense model; and the largest change."""
+        if not self.sparse:
+            return self._solve(site, reaction), jnp.zeros((), reaction.dtype)
+        fresh = self._sweep(site, reaction, response)
+        change = jnp.maximum(gap(fresh[0], response[0]), gap(fresh[1], response[1]))
+        keep = self.damping
+        mixed = jax.tree.map(lambda new, old: old + (1 - keep) * (new - old), fresh, response)
+        return mixed, change
+
+    def match(self, site: Cumulants, response: Response) -> Float[Array, " n"]:
+        """Reaction terms that make M_ii the variance (nnbm, 20)."""
+        covariance, slope = response
+        own = jnp.maximum(site.variance, jnp.finfo(site.variance.dtype).tiny)
+        through = _diagonal(self.p, self.pair, covariance)
+        square = _diagonal(self.p, self.pair2, slope)
+        return (through + 0.5 * site.third * square / own) / own
+
+    def _sweep(self, site: Cumulants, reaction: Array, response: Response) -> Response:
+        covariance, slope = response
+        var, third, spread, s = (
+            a[:, None] for a in (site.variance, site.third, site.spread, reaction)
+        )
+        field = product(self.p, self.pair, covariance)
+        field = field.at[jnp.diag_indices(len(field))].add(1.0)
+        square = product(self.p, self.pair2, slope) if self.order == 2 else 0.0 * slope
+        covariance = (var * field + 0.5 * third * square) / (1 + var * s)
+        return covariance, third * (field - s * covariance) + 0.5 * spread * square
+
+    def _solve(self, site: Cumulants, reaction: Array) -> Response:
+        """Y = (1 - spread J^2 / 2)^-1 third U, so M = A U; then M = (1 - A (J - s))^-1 A."""
+        eye = jnp.eye(len(reaction), dtype=reaction.dtype)
+        J = dense(self.p, self.pair) - jnp.diag(reaction)
+        if self.order == 1:
+            A, slope = jnp.diag(site.variance), jnp.diag(site.third)
+        else:
+            J2 = dense(self.p, self.pair2)
+            slope = jnp.linalg.solve(eye - 0.5 * site.spread[:, None] * J2, jnp.diag(site.third))
+            A = jnp.diag(site.variance) + 0.5 * site.third[:, None] * (J2 @ slope)
+        covariance = jnp.linalg.solve(eye - A @ J, A)
+        return covariance, slope @ (eye + J @ covariance)
+
+
+def _diagonal(p: Potentials, pair: tuple[Factor, ...], x: Float[Array, "n n"]) -> Array:
+    """(J x)_ii for every unit, from the entries of x on the couplings alone."""
+    total = jnp.zeros(len(x), x.dtype)
+    for factor in pair:
+        if isinstance(factor, Edges):
+            i, j = factor.graph.edges[:, 0], factor.graph.edges[:, 1]
+            total = total.at[i].add(factor.weight * x[j, i]).at[j].add(factor.weight * x[i, j])
+        else:
+            total = total + jnp.sum(dense(p, (factor,)) * x.T, 1)
+    return total
+
+
+def _beliefs(
+    p: Potentials,
+    site: Cumulants,
+    covariance: Float[Array, "n n"],
+    log_z: Array,
+    converged: Array,
+    count: Array,
+) -> Covariances:
+    covariance = 0.5 * (covariance + covariance.T)
+    pairs = moments(p, site, lambda factor: read_off(factor, p, covariance))
+    return Covariances(site.mean, pairs, log_z, converged, count, covariance)

@@ -1,0 +1,1 @@
+"""What crosses the process boundary: models, checkpoints, metrics, tables, exchange formats."""

@@ -1,0 +1,171 @@
+"""Any pytree as named arrays plus a JSON description of every leaf, and back, bit for bit."""
+
+import ast
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+from jaxtyping import PyTree
+from safetensors import SafetensorError
+
+from undirected.core.errors import BadFile
+
+# What every safetensors reader knows; arrays of other dtypes are stored as their bytes.
+NATIVE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NATIVE += ("float16", "float32", "float64")
+NUMBERS = {"bool": lambda text: text == "True", "int": int, "float": float}
+PLAIN = {**NUMBERS, "str": ast.literal_eval}
+EXTENSION = 2  # numpy's mark of dtypes that JAX adds: bfloat16, float8, int4
+ARRAYS = ("jax", "numpy", "scalar", "key")
+
+
+def flatten(tree: PyTree) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+    """A description of every leaf, named by its path (`weights`, `layers[0].bias`), and its arrays.
+
+    Leaves are arrays, typed keys, None, Python numbers and strings. A callable is only noted: it
+    comes back from the tree that is restored into, as the static parts of a module do.
+    """
+    leaves, _ = _named(tree)
+    specs = [_describe(name, leaf) for name, leaf in leaves.items()]
+    arrays = {spec["name"]: _stored(leaves[spec["name"]]) for spec in specs if _is_array(spec)}
+    return specs, arrays
+
+
+def restore(
+    like: PyTree, specs: list[dict[str, Any]], arrays: dict[str, np.ndarray], where: str
+) -> PyTree:
+    """The tree that `specs` and `arrays` describe, in the structure of `like`."""
+    leaves, structure = _named(like)
+    found = {spec["name"]: spec for spec in specs}
+    values = [_decode(found[name], arrays.get(name), leaf, where) for name, leaf in leaves.items()]
+    return jax.tree_util.tree_unflatten(structure, values)
+
+
+def check_fit(
+    like: PyTree, specs: list[dict[str, Any]], where: str, any_precision: bool = False
+) -> None:
+    """Raise `BadFile` naming the first difference between `like` (arrays or shapes) and `specs`.
+
+    With `any_precision` a float may be any float and an integer any integer. A number may be a
+    Python number on one side and an array of shape () on the other.
+    """
+    leaves, _ = _named(like)
+    found = {spec["name"]: spec for spec in specs}
+    for name, leaf in leaves.items():
+        if name not in found:
+            raise BadFile(f"{where}: '{name}' is missing from the file")
+        got, wanted = (_summary(s, any_precision) for s in (found[name], _describe(name, leaf)))
+        if got != wanted and not _is_number(got, wanted):
+            raise BadFile(f"{where}: '{name}' is {got} in the file; wanted {wanted}")
+    for name in found:
+        if name not in leaves:
+            raise BadFile(
+                f"{where}: the file has '{name}', which is not part of what was asked for"
+            )
+
+
+def pack(arrays: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> bytes:
+    """The bytes of a safetensors file."""
+    return safetensors.numpy.save(arrays, metadata)
+
+
+def unpack(data: bytes, where: str) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file."""
+    try:
+        return safetensors.numpy.load(data)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise BadFile(f"{where}: not a safetensors file ({error})") from error
+
+
+def _named(tree: PyTree) -> tuple[dict[str, Any], Any]:
+    """Leaves by path, None among them, and the structure of the tree."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
+    named = {jax.tree_util.keystr(path).lstrip(".") or "value": leaf for path, leaf in leaves}
+    if len(named) < len(leaves):
+        raise ValueError("two leaves of the tree have the same path; give its keys distinct names")
+    return named, structure
+
+
+def _describe(name: str, leaf: Any) -> dict[str, Any]:
+    kind = type(leaf).__name__
+    if leaf is None:
+        return {"name": name, "kind": "none"}
+    if type(leaf) in (bool, int, float, str):
+        return {"name": name, "kind": kind, "value": repr(leaf)}
+    if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic):
+        spec = {"name": name, "dtype": str(leaf.dtype), "shape": list(leaf.shape)}
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            impl = str(jax.random.key_impl(leaf)) if isinstance(leaf, jax.Array) else None
+            return {**spec, "kind": "key", "impl": impl}
+        dtype = np.dtype(leaf.dtype)
+        if dtype.kind not in "biufc" and dtype.isbuiltin != EXTENSION:
+            raise TypeError(f"'{name}' is an array of {dtype}, which cannot be saved; keep numbers")
+        numpy = "scalar" if isinstance(leaf, np.generic) else "numpy"
+        kind = numpy if isinstance(leaf, np.ndarray | np.generic) else "jax"
+        return {**spec, "dtype": dtype.name, "kind": kind}
+    if callable(leaf):
+        return {"name": name, "kind": "callable"}
+    raise TypeError(f"'{name}' is a {kind}, which cannot be saved; make it a static field")
+
+
+def _is_array(spec: dict[str, Any]) -> bool:
+    return spec["kind"] in ARRAYS
+
+
+def _stored(leaf: Any) -> np.ndarray:
+    """The leaf as a contiguous array of a native dtype."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    array = np.asarray(leaf, dtype=np.dtype(leaf.dtype.name), order="C")
+    return array if array.dtype.name in NATIVE else np.frombuffer(array.tobytes(), np.uint8)
+
+
+def _summary(spec: dict[str, Any], any_precision: bool) -> str:
+    """What must agree between a file and the tree it is restored into, in words."""
+    if not _is_array(spec):
+        return f"a Python {spec['kind']}" if spec["kind"] in PLAIN else spec["kind"]
+    dtype = spec["dtype"]
+    if any_precision and spec["kind"] != "key":
+        families = {"float": jnp.floating, "integer": jnp.integer}
+        kinds = [name for name, kind in families.items() if jnp.issubdtype(np.dtype(dtype), kind)]
+        dtype = kinds[0] if kinds else dtype
+    return f"{dtype} {tuple(spec['shape'])}"
+
+
+def _is_number(*summaries: str) -> bool:
+    """Whether one is a Python number and the other too or an array of shape ()."""
+    python = [s.removeprefix("a Python ") in NUMBERS for s in summaries]
+    return any(python) and all(
+        p or s.endswith(" ()") for p, s in zip(python, summaries, strict=True)
+    )
+
+
+def _decode(spec: dict[str, Any], stored: np.ndarray | None, like: Any, where: str) -> Any:
+    kind, name = spec["kind"], spec["name"]
+    if kind in PLAIN:
+        return PLAIN[kind](spec["value"])
+    if not _is_array(spec):
+        return like
+    if stored is None:
+        raise BadFile(f"{where}: the array of '{name}' is missing from the file")
+    if kind == "key":
+        return jax.random.wrap_key_data(jnp.array(stored), impl=spec["impl"])
+    dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
+    if dtype.name not in NATIVE:
+        stored = np.frombuffer(stored.tobytes(), dtype).reshape(shape)
+    if stored.dtype != dtype or stored.shape != shape:
+        got, wanted = f"{stored.dtype} {stored.shape}", f"{dtype} {shape}"
+        raise BadFile(f"{where}: the array of '{name}' is {got}, but described as {wanted}")
+    if kind == "numpy":
+        return np.array(stored)
+    if kind == "scalar":
+        return stored[()]
+    value = jnp.array(stored)
+    if value.dtype != dtype:
+        raise BadFile(
+            f"{where}: '{name}' is {dtype} and JAX narrows it to {value.dtype}; "
+            'call jax.config.update("jax_enable_x64", True) first'
+        )
+    return value

@@ -1,0 +1,152 @@
+"""Tables of the user: `.csv`, `.npy` and `.npz` files as float32 arrays, NaN where missing."""
+
+import pickle
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32
+
+from undirected.core.errors import BadFile
+from undirected.core.files import atomic_write
+from undirected.io import csv_text
+
+ROWS = 4096  # rows checked at a time
+# What NumPy raises on files that are damaged or hold Python objects.
+DAMAGE = (ValueError, OSError, EOFError, KeyError, NotImplementedError, RuntimeError)
+DAMAGE += (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of numbers under column names; NaN marks a missing value."""
+
+    values: Float32[np.ndarray, "rows columns"]
+    names: list[str]
+
+
+def read_table(
+    path: str | Path, *, binary: bool = False, missing: bool = True, header: bool | None = None
+) -> Table:
+    """Read a table; a value that is not allowed is reported with its place in the file.
+
+    `binary` allows only 0 and 1, `missing=False` no missing values. A `.csv` file is UTF-8 with
+    commas; blank, NA, ? and NaN are missing. Its first line is taken for names if it has no
+    numbers, or if it counts 0, 1, 2, ... over three columns or more; `header` overrides that.
+    A `.npz` file holds one array, or `x` and perhaps `names`. Columns without a name are x0, x1...
+    """
+    path = Path(path)
+    suffix = _suffix(path)
+    if not path.is_file():
+        what = "this is a folder; name a file" if path.is_dir() else "no such file"
+        raise FileNotFoundError(f"{path}: {what}")
+    if suffix == ".csv":
+        values, source = csv_text.read(path, header)
+        names, place = source.names, source.place
+    else:
+        array, names = _load(path)
+        values, place = _to_float32(array, path), _entry(path)
+        names = csv_text.clean_names(names or [""] * values.shape[1], path)
+        if len(names) != values.shape[1]:
+            raise BadFile(f"{path}: {len(names)} names for {values.shape[1]} columns")
+    _check(values, place, binary, missing)
+    return Table(values, names)
+
+
+def write_table(
+    path: str | Path, values: Float32[np.ndarray, "rows columns"], names: list[str] | None = None
+) -> None:
+    """Write a table that `read_table` gives back; `.npy` holds the values alone, without names."""
+    path = Path(path)
+    suffix = _suffix(path)
+    values = _to_float32(np.asarray(values), path)
+    _check(values, _entry(path), binary=False, missing=True)
+    names = csv_text.clean_names(names or [""] * values.shape[1], path)
+    if len(names) != values.shape[1]:
+        raise ValueError(f"{path}: {len(names)} names for {values.shape[1]} columns")
+    if suffix == ".csv" and not csv_text.is_header(names, path):
+        raise ValueError(f"{path}: {names[:3]} would be read as numbers; give columns other names")
+    try:
+        with atomic_write(path) as temporary, open(temporary, "wb") as file:
+            if suffix == ".csv":
+                csv_text.write(file, values, names)
+            elif suffix == ".npz":
+                np.savez(file, x=values, names=np.array(names))
+            else:
+                np.save(file, values)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{path}: the table was not written ({error.strerror or error}); a file that was "
+            "there is intact, make room or choose another folder",
+        ) from error
+
+
+def _suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".npy", ".npz"):
+        raise BadFile(f"{path}: unknown kind of table '{suffix}'; wanted .csv, .npy or .npz")
+    return suffix
+
+
+def _load(path: Path) -> tuple[np.ndarray, list[str]]:
+    """The array of a `.npy` or `.npz` file, and column names where it has them."""
+    try:
+        with open(path, "rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            return (loaded, []) if isinstance(loaded, np.ndarray) else _pick(loaded, path)
+    except BadFile:
+        raise
+    except DAMAGE as error:
+        raise BadFile(
+            f"{path}: damaged, or not an array of numbers ({error}); write it with np.save"
+        ) from error
+
+
+def _pick(archive: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, list[str]]:
+    keys = list(archive)
+    if "x" in keys:
+        names = archive["names"].ravel().tolist() if "names" in keys else []
+        return archive["x"], [str(name) for name in names]
+    if len(keys) == 1:
+        return archive[keys[0]], []
+    listed = ", ".join(keys) or "none"
+    raise BadFile(f"{path}: wanted one array, or one called 'x'; the arrays are: {listed}")
+
+
+def _to_float32(array: np.ndarray, path: Path) -> Float32[np.ndarray, "rows columns"]:
+    if array.dtype.kind not in "buif":
+        raise BadFile(f"{path}: the array is of dtype {array.dtype}; wanted numbers")
+    if array.ndim != 2:
+        advice = "reshape(-1, 1) makes one column" if array.ndim < 2 else "reshape(len(x), -1)"
+        raise BadFile(f"{path}: the array has shape {array.shape}; wanted 2 axes: {advice}")
+    if 0 in array.shape:
+        raise BadFile(f"{path}: the array has shape {array.shape}, no values at all")
+    with np.errstate(over="ignore"):  # _check reports what becomes infinite
+        return np.asarray(array, np.float32)
+
+
+def _entry(path: Path) -> Callable[[int, int], str]:
+    return lambda row, column: f"{path}, entry [{row}, {column}]"
+
+
+def _check(
+    values: np.ndarray, place: Callable[[int, int], str], binary: bool, missing: bool
+) -> None:
+    """Refuse infinite values and, where asked, missing ones and those that are not 0 or 1."""
+    for start in range(0, len(values), ROWS):
+        part = values[start : start + ROWS]
+        absent = np.isnan(part)
+        tests = [(np.isinf(part), "is beyond the range of float32")]
+        if not missing:
+            tests.append((absent, "is a missing value, and every value is needed here"))
+        if binary:
+            tests.append(((part != 0) & (part != 1) & ~absent, "is neither 0 nor 1"))
+        for bad, complaint in tests:
+            if bad.any():
+                row, column = np.argwhere(bad)[0]
+                where = place(start + row, column)
+                raise BadFile(f"{where}: {part[row, column]:g} {complaint}")

@@ -1,0 +1,88 @@
+"""Sum-product on a dense bipartite binary model with one message array, renewed in place.
+
+Messages are odds ratios s = exp(m), so that a half-sweep needs one division per message and no
+exponential (crbm-bp, eqs 13-14): with the cavity odds exp(f) = E / s of the sender,
+r = (1 + exp(w) E / s) / (1 + E / s) = (s + exp(w) E) / (s + E).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+STEEPEST = 80.0
+"""Largest |weight| whose exponential float32 holds with room: beyond it messages must be logs."""
+GENTLE = 5.0
+"""Largest |weight| for which a product of `GROUP` ratios stays in range."""
+GROUP = 16
+
+Loop = tuple[
+    Float[Array, "a b"], Float[Array, " a"], Float[Array, " b"], Float[Array, ""], Int[Array, ""]
+]
+
+
+def sum_product(
+    weight: Float[Array, "a b"],
+    row_fields: Float[Array, " a"],
+    col_fields: Float[Array, " b"],
+    iterations: int,
+    tolerance: float | None,
+    gentle: bool,
+) -> Loop:
+    """Log messages into the rows, sums of messages at rows and columns, last change, iterations.
+
+    One iteration sends rows to columns, then columns to rows. Needs |weight| <= STEEPEST, and
+    <= GENTLE where `gentle`, which takes one logarithm per `GROUP` messages.
+    """
+    odds = jnp.exp(weight)
+
+    def step(carry: Loop) -> Loop:
+        ratio, at_rows, at_cols, _, count = carry
+        ratio = _renew(ratio, odds, (row_fields + at_rows)[:, None])
+        to_cols = _log_product(ratio, 0, gentle)
+        ratio = _renew(ratio, odds, (col_fields + to_cols)[None, :])
+        to_rows = _log_product(ratio, 1, gentle)
+        moved = jnp.maximum(
+            jnp.max(jnp.abs(to_rows - at_rows), initial=0.0),
+            jnp.max(jnp.abs(to_cols - at_cols), initial=0.0),
+        )
+        return ratio, to_rows, to_cols, moved, count + 1
+
+    start = (
+        jnp.ones_like(weight),
+        jnp.zeros_like(row_fields),
+        jnp.zeros_like(col_fields),
+        jnp.full((), jnp.inf, weight.dtype),
+        jnp.zeros((), jnp.int32),
+    )
+    if tolerance is None:
+        end = jax.lax.fori_loop(0, iterations, lambda _, carry: step(carry), start)
+    else:
+
+        def go_on(carry: Loop) -> Bool[Array, ""]:
+            return (carry[3] > tolerance) & (carry[4] < iterations)
+
+        end = jax.lax.while_loop(go_on, step, start)
+    return (jnp.log(end[0]), *end[1:])
+
+
+def _renew(ratio: Float[Array, "a b"], odds: Float[Array, "a b"], total: Array) -> Array:
+    """Messages of the senders whose fields are `total` (broadcast), given the messages into them.
+
+    Both terms of the fraction are scaled by exp(-max(total, 0)), so that no field overflows.
+    """
+    down = jnp.exp(-jnp.maximum(total, 0.0))
+    up = jnp.exp(jnp.minimum(total, 0.0))
+    scaled = ratio * down
+    return (scaled + odds * up) / (scaled + up)
+
+
+def _log_product(ratio: Float[Array, "a b"], axis: int, gentle: bool) -> Float[Array, " n"]:
+    """Sum of log ratios along an axis."""
+    if not gentle:
+        return jnp.log(ratio).sum(axis)
+    length = ratio.shape[axis]
+    whole = length - length % GROUP
+    head = jax.lax.slice_in_dim(ratio, 0, whole, axis=axis)
+    tail = jax.lax.slice_in_dim(ratio, whole, length, axis=axis)
+    shape = [*ratio.shape[:axis], whole // GROUP, GROUP, *ratio.shape[axis + 1 :]]
+    return jnp.log(head.reshape(shape).prod(axis + 1)).sum(axis) + jnp.log(tail).sum(axis)

@@ -1,0 +1,82 @@
+"""Minibatches as a function of the step alone, so that a resumed run needs no iterator state."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key, PyTree
+
+from undirected.core.errors import UndirectedError
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Minibatches of `size` rows from arrays that share their first axis.
+
+    Epoch after epoch, every row comes once, in an order drawn from (seed, epoch). A batch that
+    reaches the end of an epoch goes on with the next one, so no row is ever left out. A size above
+    the number of rows means all rows. `transform(batch, key)` runs on the device inside each step:
+    fresh noise, or a new binarisation of grey values every time.
+    """
+
+    data: PyTree
+    size: int
+    seed: int = 0
+    shuffle: bool = True
+    transform: Callable[[PyTree, Key[Array, ""]], PyTree] | None = None
+
+    def __post_init__(self) -> None:
+        data = jax.tree.map(_as_array, self.data)
+        lengths = sorted({leaf.shape[0] for leaf in jax.tree.leaves(data)})
+        if not lengths or lengths[0] == 0:
+            raise UndirectedError("batches: the data have no rows; pass at least one")
+        if len(lengths) > 1:
+            raise UndirectedError(
+                f"batches: the arrays have {' and '.join(map(str, lengths))} rows; "
+                "all must have as many"
+            )
+        if self.size < 1:
+            raise UndirectedError(f"batches: size is {self.size}; pass 1 or more")
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "size", min(int(self.size), lengths[0]))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the data."""
+        return jax.tree.leaves(self.data)[0].shape[0]
+
+    def steps(self, epochs: float) -> int:
+        """Number of batches that cover the data so many times."""
+        return int(np.ceil(epochs * self.rows / self.size))
+
+    def indices(self, start: int, stop: int) -> Int[np.ndarray, "steps size"]:
+        """Row numbers of the batches of steps [start, stop)."""
+        first, last = start * self.size, stop * self.size
+        epochs = range(first // self.rows, -(-last // self.rows))
+        orders = [_order(self.rows, self.seed if self.shuffle else None, e) for e in epochs]
+        stream = np.concatenate([np.zeros(0, np.int32), *orders])
+        skip = first - epochs.start * self.rows
+        return stream[skip : skip + last - first].reshape(-1, self.size)
+
+    def take(self, data: PyTree, rows: Int[Array, " size"], key: Key[Array, ""]) -> PyTree:
+        """The batch of these rows, transformed; `data` is `self.data`, traced."""
+        batch = jax.tree.map(lambda leaf: leaf[rows], data)
+        return batch if self.transform is None else self.transform(batch, key)
+
+
+@lru_cache(maxsize=2)
+def _order(rows: int, seed: int | None, epoch: int) -> Int[np.ndarray, " rows"]:
+    order = np.arange(rows, dtype=np.int32)
+    return order if seed is None else np.random.default_rng([seed, epoch]).permutation(order)
+
+
+def _as_array(leaf: Array | np.ndarray) -> Array:
+    if np.ndim(leaf) == 0:
+        raise UndirectedError(
+            f"batches: got the single value {leaf!r} for data; pass arrays with one row an example "
+            "(a nested list: np.array(rows))"
+        )
+    return jnp.asarray(leaf)

@@ -1,0 +1,48 @@
+"""Contrastive divergence: the negative chains start at the data."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.protocols import Info, Kernel, Marginal
+from undirected.learning.phases import complete, detach, mean_energy, run, visible
+
+
+@dataclass(frozen=True)
+class ContrastiveDivergence:
+    """CD-k (Hinton 2002): mean F(v) - mean F(v'), v' after k kernel steps from the data v.
+
+    Missing entries (NaN) are drawn from the model given the observed ones, by `fill_steps` kernel
+    steps from a random start; the same steps draw the hidden units of a model without a free
+    energy.
+    """
+
+    kernel: Kernel
+    steps: int = 1
+    fill_steps: int = 10
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.fill_steps < 1:
+            raise UndirectedError(
+                f"contrastive divergence: steps is {self.steps} and fill_steps "
+                f"{self.fill_steps}; both must be 1 or more"
+            )
+
+    def init(self, model: Any, batch: Float[Array, "rows v"], key: Key[Array, ""]) -> None:
+        """Nothing is carried from step to step."""
+        return None
+
+    def __call__(
+        self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[None, Info]]:
+        """The surrogate, whose gradient is the contrastive divergence update."""
+        fill_key, init_key, key = jax.random.split(key, 3)
+        constant = detach(model)
+        least = 1 if isinstance(model, Marginal) else self.fill_steps
+        x = complete(self.kernel, constant, visible(model, batch), self.fill_steps, fill_key, least)
+        chains = self.kernel.init(constant, x, init_key)
+        chains, info = run(self.kernel, constant, chains, self.steps, key)
+        return mean_energy(model, x) - mean_energy(model, chains.x), (None, info)

@@ -1,0 +1,271 @@
+"""The one training loop: any model, any objective, any optimiser."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key, PyTree
+
+from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.protocols import Objective
+from undirected.learning.batches import Batches
+from undirected.learning.run import Row, Run, Saver, Store
+from undirected.learning.steps import TrainState, make_advance, not_finite, trainable_leaves
+
+Validator = Callable[[Any, Key[Array, ""]], float | Float[Array, ""]]
+
+
+class Log(Protocol):
+    """Where metrics go: `io.metrics.MetricsLog` is one."""
+
+    def append(self, step: int, metrics: dict[str, Any]) -> None: ...
+
+    def truncate_after(self, step: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is; `rate` is in steps a second, `metrics` the newest row of the history."""
+
+    step: int
+    total: int
+    rate: float
+    metrics: Row
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run leaves; `stopped` is "steps", "patience", "interrupted" or "not finite".
+
+    `best_model` had the best validation value, `best`, at `best_step`; without validation it is
+    `model`. `history` has a row of mean metrics for every chunk of steps; `carry` is the
+    objective's own state, such as persistent chains.
+    """
+
+    model: Any
+    best_model: Any
+    step: int
+    stopped: str
+    history: list[Row]
+    best: float | None
+    best_step: int | None
+    carry: Any
+
+
+class Diverged(NotFinite):
+    """A step was not finite; `result` holds everything up to the last good step."""
+
+    def __init__(self, message: str, result: FitResult):
+        super().__init__(message)
+        self.result = result
+
+
+def fit(
+    model: Any,
+    objective: Objective,
+    optimiser: optax.GradientTransformation,
+    batches: Batches,
+    key: Key[Array, ""],
+    *,
+    steps: int | None = None,
+    epochs: float | None = None,
+    trainable: PyTree | Callable[[Any], bool] = eqx.is_inexact_array,
+    log_every: int = 100,
+    validate: Validator | None = None,
+    validate_every: int | None = None,
+    mode: Literal["max", "min"] = "max",
+    patience: int | None = None,
+    store: Store | None = None,
+    save_every: float = 60.0,
+    log: Log | None = None,
+    on_event: Callable[[Progress], None] | None = None,
+) -> FitResult:
+    """Minimise the objective for `steps` steps, or `epochs` passes over the data.
+
+    Steps run on the device in chunks of `log_every`; each chunk gives a row of mean metrics to the
+    history, to `log` and to `on_event`. Every `validate_every` steps (default: an epoch) and at the
+    end `validate(model, key)` is called; after `patience` calls in a row without a better value
+    (`mode`) the run stops.
+
+    With a `store` the run is saved every `save_every` seconds, at the end and on any error, and the
+    same call goes on from there to the same bits as if it had never stopped: keys and batches
+    depend on the step alone. Ctrl-C stops the run and returns what there is. A step that is not
+    finite raises `Diverged`, which carries the result up to then.
+    """
+    plan = _Plan(batches, steps, epochs, log_every, validate, validate_every, mode, patience)
+    init_key, step_key, validation_key = jax.random.split(key, 3)
+    model = jax.tree.map(_as_array, model)
+    chosen = trainable_leaves(model, trainable)
+    run = _start(model, objective, optimiser.init(eqx.filter(model, chosen)), batches, init_key)
+    saver = Saver(store, save_every, _identity(objective, batches, key))
+    run = saver.resume(run)
+    if log is not None and store is not None:
+        log.truncate_after(run.step)
+    advance = make_advance(objective, optimiser, batches, chosen)
+    stopped = ""
+    try:
+        _tell(on_event, run, plan.total, 0.0)
+        while not (stopped := plan.ended(run)):
+            began, before = time.monotonic(), run.step
+            after = plan.judge(_chunk(plan, run, advance, step_key), validation_key)
+            if log is not None and after.step > before:
+                log.append(after.step, {k: v for k, v in after.history[-1].items() if k != "step"})
+            run = after
+            _tell(on_event, run, plan.total, (run.step - before) / (time.monotonic() - began))
+            saver.save_if_due(run)
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    finally:
+        saver.save(run)
+    result = FitResult(
+        model=run.state.model,
+        best_model=run.state.model if run.best is None else run.best_model,
+        step=run.step,
+        stopped=stopped,
+        history=list(run.history),
+        best=run.best,
+        best_step=run.best_step,
+        carry=run.state.carry,
+    )
+    if run.bad:
+        raise Diverged(_advice(plan, run, step_key), result)
+    return result
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """When a run logs, validates and ends: functions of its step alone."""
+
+    batches: Batches
+    steps: int | None
+    epochs: float | None
+    log_every: int
+    validate: Validator | None
+    validate_every: int | None
+    mode: str
+    patience: int | None
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise UndirectedError(
+                f"fit: steps is {self.steps} and epochs {self.epochs}; pass one of them"
+            )
+        if self.total < 0:
+            raise UndirectedError(f"fit: {self.total} steps are asked for; pass 0 or more")
+        if self.mode not in ("max", "min"):
+            raise UndirectedError(f"fit: mode is {self.mode!r}; pass 'max' or 'min'")
+        for name in ("log_every", "validate_every", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UndirectedError(f"fit: {name} is {value}; pass 1 or more")
+        if self.validate is None and (self.patience is not None or self.validate_every is not None):
+            raise UndirectedError(
+                "fit: patience and validate_every need a validation value; pass validate="
+            )
+
+    @property
+    def total(self) -> int:
+        """Number of steps of the whole run."""
+        return self.batches.steps(self.epochs) if self.epochs is not None else self.steps or 0
+
+    @property
+    def every(self) -> int:
+        """Number of steps between two validations."""
+        return self.validate_every or self.batches.steps(epochs=1)
+
+    def ended(self, run: Run) -> str:
+        """Why the run is over; empty while it is not."""
+        if run.bad:
+            return "not finite"
+        if run.step >= self.total:
+            return "steps"
+        return "patience" if self.patience is not None and run.waited >= self.patience else ""
+
+    def chunk_end(self, step: int) -> int:
+        """The end of the chunk that starts at this step."""
+        ends = [self.log_every] if self.validate is None else [self.log_every, self.every]
+        return min(self.total, *(step - step % every + every for every in ends))
+
+    def judge(self, run: Run, key: Key[Array, ""]) -> Run:
+        """The run with its validation, where one is due."""
+        due = run.step % self.every == 0 or run.step == self.total
+        if self.validate is None or not due or run.bad:
+            return run
+        value = self.validate(run.state.model, jax.random.fold_in(key, run.step))
+        return run.judged(float(value), self.mode)
+
+
+def _start(
+    model: Any, objective: Objective, memory: Any, batches: Batches, key: Key[Array, ""]
+) -> Run:
+    """The run before its first step."""
+
+    @eqx.filter_jit
+    def init(model: Any, data: PyTree, rows: Array, key: Key[Array, ""]) -> Any:
+        batch_key, carry_key = jax.random.split(key)
+        return objective.init(model, batches.take(data, rows, batch_key), carry_key)
+
+    carry = init(model, batches.data, batches.indices(0, 1)[0], key)
+    return Run(0, jax.tree.map(_as_array, TrainState(model, memory, carry)), model)
+
+
+def _chunk(plan: _Plan, run: Run, advance: Callable, key: Key[Array, ""]) -> Run:
+    """The run after one call of the device loop."""
+    batches, stop = plan.batches, plan.chunk_end(run.step)
+    rows = np.zeros((min(plan.log_every, plan.total), batches.size), np.int32)
+    rows[: stop - run.step] = batches.indices(run.step, stop)
+    bounds = np.int32(run.step), np.int32(stop)
+    state, *outcome = advance(run.state, batches.data, rows, *bounds, key)
+    step, metrics, finite = jax.device_get(outcome)
+    run = replace(run, bad=not_finite(finite), state=state)
+    if step == run.step:
+        return run
+    row = {"step": int(step), "epoch": int(step) * batches.size / batches.rows}
+    row |= {name: float(value) for name, value in metrics.items()}
+    return replace(run, step=int(step), history=(*run.history, row))
+
+
+def _tell(on_event: Callable[[Progress], None] | None, run: Run, total: int, rate: float) -> None:
+    if on_event is not None:
+        on_event(Progress(run.step, total, rate, run.history[-1] if run.history else {}))
+
+
+def _identity(objective: Objective, batches: Batches, key: Key[Array, ""]) -> dict[str, Any]:
+    return {
+        "objective": type(objective).__name__,
+        "rows": batches.rows,
+        "batch size": batches.size,
+        "batch seed": batches.seed,
+        "shuffle": batches.shuffle,
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+    }
+
+
+def _advice(plan: _Plan, run: Run, key: Key[Array, ""]) -> str:
+    """What went wrong and what to do about it."""
+    rows = plan.batches.indices(run.step, run.step + 1)[0]
+    batch_key, _ = jax.random.split(jax.random.fold_in(key, run.step))
+    batch = plan.batches.take(plan.batches.data, jnp.asarray(rows), batch_key)
+    message = (
+        f"fit: {run.bad} became NaN or infinite at step {run.step + 1} of {plan.total}; step "
+        f"{run.step} is kept in the result of this error, and in the store where there is one. "
+        "Lower the learning rate, or clip the gradient (optax.clip_by_global_norm)"
+    )
+    numbers = jax.tree.leaves(eqx.filter(batch, eqx.is_inexact_array))
+    if any(np.isnan(leaf).any() for leaf in numbers):
+        message += (
+            ". The batch has missing entries (NaN): Persistent, ContrastiveDivergence and "
+            "TwoPhase(positive=...) take them, the other objectives need complete data"
+        )
+    return message
+
+
+def _as_array(leaf: Any) -> Any:
+    """A NumPy or weakly typed leaf as a plain JAX array: trainable, and compiled for once."""
+    return jnp.asarray(leaf, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray) else leaf

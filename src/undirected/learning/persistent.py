@@ -1,0 +1,53 @@
+"""Persistent contrastive divergence: the negative chains live as long as the run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.protocols import Info, Kernel, Marginal
+from undirected.learning.phases import complete, detach, mean_energy, run, visible
+
+
+@dataclass(frozen=True)
+class Persistent:
+    """Stochastic maximum likelihood (Tieleman 2008): mean F(v) - mean F(chains).
+
+    The chains start at rows of the first batch and move by `steps` kernel steps per update. Missing
+    entries (NaN) are drawn from the model given the observed ones, by `fill_steps` kernel steps
+    from a random start; the same steps draw the hidden units of a model without a free energy.
+    """
+
+    kernel: Kernel
+    chains: int = 100
+    steps: int = 1
+    fill_steps: int = 10
+
+    def __post_init__(self) -> None:
+        if min(self.chains, self.steps, self.fill_steps) < 1:
+            raise UndirectedError(
+                f"persistent: chains is {self.chains}, steps {self.steps} and fill_steps "
+                f"{self.fill_steps}; all must be 1 or more"
+            )
+
+    def init(self, model: Any, batch: Float[Array, "rows v"], key: Key[Array, ""]) -> Any:
+        """The state of the chains."""
+        fill_key, init_key = jax.random.split(key)
+        rows = jnp.arange(self.chains) % len(batch)
+        v = visible(model, batch)[rows]
+        x = complete(self.kernel, model, v, self.fill_steps, fill_key, least=1)
+        return self.kernel.init(model, x, init_key)
+
+    def __call__(
+        self, model: Any, batch: Float[Array, "rows v"], carry: Any, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[Any, Info]]:
+        """The surrogate, the moved chains and what the kernel reports."""
+        fill_key, key = jax.random.split(key)
+        constant = detach(model)
+        least = 0 if isinstance(model, Marginal) else self.fill_steps
+        x = complete(self.kernel, constant, visible(model, batch), self.fill_steps, fill_key, least)
+        chains, info = run(self.kernel, constant, carry, self.steps, key)
+        return mean_energy(model, x) - mean_energy(model, chains.x), (chains, info)

@@ -1,0 +1,101 @@
+"""What the sampling learners share: completing the data, running chains, the mean energy."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Block, Domain, Layout, draw
+from undirected.core.protocols import Info, Kernel, Marginal
+
+
+def detach(model: PyTree) -> PyTree:
+    """The same model, seen as a constant by autodiff."""
+    return jax.tree.map(lambda a: jax.lax.stop_gradient(a) if eqx.is_array(a) else a, model)
+
+
+def visible(model: Any, batch: Array) -> Float[Array, "rows v"]:
+    """The batch as floats, one column a visible unit."""
+    v = jnp.asarray(batch)
+    n = model.layout.n_visible
+    if v.ndim != 2 or v.shape[1] != n:
+        raise UndirectedError(
+            f"learning: a batch has shape {v.shape}; the model has {n} visible units, "
+            f"pass data of shape (rows, {n})"
+        )
+    return v if jnp.issubdtype(v.dtype, jnp.floating) else v.astype(float)
+
+
+def observed(layout: Layout, v: Float[Array, "rows v"]) -> Bool[Array, "rows v"]:
+    """Which entries are given (not NaN); a categorical variable is, when all of its units are."""
+    seen = ~jnp.isnan(v)
+    for block in layout.blocks:
+        if block.visible and block.domain is Domain.CATEGORICAL:
+            groups = seen[:, block.slice].reshape(len(v), -1, block.states)
+            whole = jnp.repeat(groups.all(-1), block.states, axis=-1)
+            seen = seen.at[:, block.slice].set(whole)
+    return seen
+
+
+def complete(
+    kernel: Kernel,
+    model: Any,
+    v: Float[Array, "rows v"],
+    steps: int,
+    key: Key[Array, ""],
+    least: int = 0,
+) -> Float[Array, "rows n"]:
+    """States of all units given the observed entries of v; missing and hidden ones are sampled.
+
+    They start at random and move for `steps` kernel steps while the observed units are held. In a
+    batch without missing entries `least` steps are made.
+    """
+    layout = model.layout
+    start_key, init_key, key = jax.random.split(key, 3)
+    seen = observed(layout, v)
+    start = _random_state(layout, len(v), start_key).astype(v.dtype)
+    x = start.at[:, : v.shape[1]].set(jnp.where(seen, v, start[:, : v.shape[1]]))
+    free = jnp.ones(x.shape, bool).at[:, : v.shape[1]].set(~seen)
+
+    def move(i: Array, state: Any) -> Any:
+        return kernel.step(model, state, free, jax.random.fold_in(key, i))[0]
+
+    count = jnp.where(seen.all(), least, steps)
+    return jax.lax.fori_loop(0, count, move, kernel.init(model, x, init_key)).x
+
+
+def run(
+    kernel: Kernel, model: Any, state: Any, steps: int, key: Key[Array, ""]
+) -> tuple[Any, Info]:
+    """The chains after so many free kernel steps, and the means of what the kernel reports."""
+    free = jnp.ones(model.layout.n, bool)
+
+    def move(state: Any, key: Key[Array, ""]) -> tuple[Any, Info]:
+        return kernel.step(model, state, free, key)
+
+    state, info = jax.lax.scan(move, state, jax.random.split(key, steps))
+    return state, {name: jnp.mean(values) for name, values in info.items()}
+
+
+def mean_energy(model: Any, x: Float[Array, "rows n"]) -> Float[Array, ""]:
+    """Mean free energy of the visible units; the mean energy where the hiddens cannot be summed."""
+    if isinstance(model, Marginal):
+        return model.free_energy(x[:, : model.layout.n_visible]).mean()
+    return model.energy(x).mean()
+
+
+def _random_state(layout: Layout, rows: int, key: Key[Array, ""]) -> Float[Array, "rows n"]:
+    keys = jax.random.split(key, len(layout.blocks))
+    parts = [_random_block(b, rows, k) for b, k in zip(layout.blocks, keys, strict=True)]
+    return jnp.concatenate(parts, -1)
+
+
+def _random_block(block: Block, rows: int, key: Key[Array, ""]) -> Float[Array, "rows size"]:
+    if block.domain is Domain.REAL:
+        return jax.random.normal(key, (rows, block.size))
+    if block.domain is Domain.NONNEGATIVE:
+        return jnp.abs(jax.random.normal(key, (rows, block.size)))
+    return draw(block, jnp.zeros((rows, block.size)), key)

@@ -1,0 +1,46 @@
+"""Pseudo-likelihood: every visible variable given all the others, no partition function."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.layout import Domain, Layout, log_normaliser
+from undirected.core.protocols import Info, Marginal
+from undirected.learning.phases import visible
+
+
+@dataclass(frozen=True)
+class PseudoLikelihood:
+    """-sum_i log p(v_i | the other visibles), mean over the batch (Besag 1975); complete data only.
+
+    A categorical variable is one term: the cross-entropy of its softmax.
+    """
+
+    value_name: ClassVar[str] = "negative_log_pseudo_likelihood"
+
+    def init(self, model: Any, batch: Float[Array, "rows v"], key: Key[Array, ""]) -> None:
+        """Nothing is carried from step to step; the model is checked."""
+        if not isinstance(model, Marginal):
+            raise UndirectedError(
+                f"pseudo-likelihood: {type(model).__name__} has no log_odds of its visible units; "
+                "use Persistent or TwoPhase"
+            )
+        for block in model.layout.blocks:
+            if block.visible and block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
+                raise UnsupportedFactor(
+                    f"pseudo-likelihood: block '{block.name}' is {block.domain.value}; "
+                    "visible units must be binary or categorical"
+                )
+
+    def __call__(
+        self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[None, Info]]:
+        """The negative log pseudo-likelihood."""
+        v = visible(model, batch)
+        fields = model.log_odds(v)
+        units = Layout(tuple(block for block in model.layout.blocks if block.visible))
+        loss = log_normaliser(units, fields) - jnp.sum(v * fields, -1)
+        return loss.mean(), (None, {})

@@ -1,0 +1,119 @@
+"""Training steps on the device: one compiled loop, frozen at the last good step if it diverges."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+from undirected.core.errors import UndirectedError
+from undirected.core.protocols import Objective
+from undirected.learning.batches import Batches
+
+
+class TrainState(eqx.Module):
+    """All that a step changes: the model, the optimiser's state, what the objective carries."""
+
+    model: Any
+    optimiser: Any
+    carry: Any
+
+
+def trainable_leaves(model: PyTree, trainable: PyTree | Callable[[Any], bool]) -> PyTree:
+    """True at every inexact array of the model that the filter lets through."""
+    chosen = eqx.filter(eqx.filter(model, trainable), eqx.is_inexact_array)
+    if not jax.tree.leaves(chosen):
+        raise UndirectedError(
+            f"fit: no parameter of {type(model).__name__} is trainable; "
+            "check the filter passed as trainable"
+        )
+    return jax.tree.map(lambda leaf: leaf is not None, chosen, is_leaf=lambda leaf: leaf is None)
+
+
+def make_advance(
+    objective: Objective,
+    optimiser: optax.GradientTransformation,
+    batches: Batches,
+    trainable: PyTree,
+) -> Callable:
+    """`advance(state, data, rows, start, stop, key) -> (state, step, metrics, finite)`.
+
+    Makes steps start..stop-1 on the batches in `rows`, of which only the first stop - start count,
+    and stops before the first step whose loss, gradient, new parameters or new carry are not
+    finite. `metrics` are means over the steps made, `finite` says what was.
+    """
+    value_name = getattr(objective, "value_name", "surrogate")
+
+    @eqx.filter_jit
+    def step(state: TrainState, data: PyTree, rows: Array, key: Array) -> tuple:
+        batch_key, key = jax.random.split(key)
+        batch = batches.take(data, rows, batch_key)
+        parameters, rest = eqx.partition(state.model, trainable)
+
+        def value(parameters: PyTree) -> tuple:
+            return objective(eqx.combine(parameters, rest), batch, state.carry, key)
+
+        (loss, (carry, info)), gradient = jax.value_and_grad(value, has_aux=True)(parameters)
+        updates, memory = optimiser.update(gradient, state.optimiser, parameters)
+        parameters = optax.apply_updates(parameters, updates)
+        metrics = {value_name: loss, **info}
+        metrics = {name: jnp.mean(jnp.asarray(a, loss.dtype)) for name, a in metrics.items()}
+        finite = {
+            "loss": {"loss": jnp.isfinite(loss)},
+            "gradient": _finite("gradient of ", gradient),
+            "parameters": _finite("new ", parameters),
+            "carry": _finite("carried ", carry),
+        }
+        return TrainState(eqx.combine(parameters, rest), memory, carry), metrics, finite
+
+    @eqx.filter_jit
+    def advance(
+        state: TrainState, data: PyTree, rows: Array, start: Array, stop: Array, key: Array
+    ) -> tuple:
+        arrays, static = eqx.partition(state, eqx.is_array)
+
+        def body(loop: tuple) -> tuple:
+            at, arrays, sums, _ = loop
+            before = eqx.combine(arrays, static)
+            step_key = jax.random.fold_in(key, at)
+            after, metrics, finite = step(before, data, rows[at - start], step_key)
+            good = _all(finite)
+            after = eqx.filter(after, eqx.is_array), jax.tree.map(jnp.add, sums, metrics)
+            kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), after, (arrays, sums))
+            return at + good, *kept, finite
+
+        _, metrics, finite = eqx.filter_eval_shape(step, state, data, rows[0], key)
+        nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), metrics)
+        fine = jax.tree.map(lambda a: jnp.ones(a.shape, a.dtype), finite)
+        at, arrays, sums, finite = jax.lax.while_loop(
+            lambda loop: (loop[0] < stop) & _all(loop[3]), body, (start, arrays, nothing, fine)
+        )
+        means = jax.tree.map(lambda total: total / jnp.maximum(at - start, 1), sums)
+        return eqx.combine(arrays, static), at, means, finite
+
+    return advance
+
+
+def not_finite(finite: dict[str, dict[str, bool]]) -> str:
+    """Names of what blew up, causes before effects; empty where all is well."""
+    for kinds in (("loss", "gradient"), ("parameters",), ("carry",)):
+        names = [name for kind in kinds for name, fine in finite[kind].items() if not fine]
+        if names:
+            return ", ".join(names)
+    return ""
+
+
+def _finite(prefix: str, tree: PyTree) -> dict[str, Array]:
+    """Whether every entry of each inexact array is finite, by the array's path."""
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_inexact_array))
+    return {
+        prefix + jax.tree_util.keystr(path, simple=True, separator="."): jnp.isfinite(leaf).all()
+        for path, leaf in leaves
+    }
+
+
+def _all(finite: PyTree) -> Array:
+    return jnp.stack(jax.tree.leaves(finite)).all()

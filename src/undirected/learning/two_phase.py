@@ -1,0 +1,71 @@
+"""Likelihood learning by inference: beliefs of the data against beliefs of the model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.potentials import Potentials, batch_axes, clamp, inner
+from undirected.core.protocols import Inference, Info, Lowerable, Marginal
+from undirected.learning.phases import detach, observed, visible
+
+
+@dataclass(frozen=True)
+class TwoPhase:
+    """Gradient -<statistics>_data + <statistics>_model, both through `model.lower()`.
+
+    `negative` infers the beliefs of the model once per step. `positive` infers the beliefs of every
+    row with its observed units clamped, so that entries may be missing (NaN); a clamped value is
+    taken as 1 above 0.5. Without it the data are complete and the hidden units of a `Marginal`
+    model are summed out exactly.
+    """
+
+    negative: Inference
+    positive: Inference | None = None
+
+    def init(self, model: Any, batch: Float[Array, "rows v"], key: Key[Array, ""]) -> None:
+        """Nothing is carried from step to step; the model is checked."""
+        name = type(model).__name__
+        if not isinstance(model, Lowerable):
+            raise UndirectedError(f"two-phase: {name} has no lower(); use Persistent")
+        if self.positive is None and not isinstance(model, Marginal):
+            raise UndirectedError(
+                f"two-phase: {name} cannot sum out its hidden units; pass positive=, "
+                "the inference of the hidden units given a row of data"
+            )
+
+    def __call__(
+        self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[None, Info]]:
+        """The surrogate; log_z_data - log_z is the log-likelihood, as exact as the inference."""
+        v = visible(model, batch)
+        negative_key, positive_key = jax.random.split(key)
+        natural = model.lower()
+        constant = detach(natural)
+        beliefs = self.negative(constant, negative_key)
+        if self.positive is None:
+            data = -model.free_energy(v).mean()
+            log_z_data = data
+        else:
+            data, log_z_data = self._data_phase(natural, constant, v, positive_key)
+        info = {
+            "log_z": beliefs.log_z,
+            "log_z_data": log_z_data,
+            "converged": beliefs.converged,
+            "iterations": beliefs.iterations,
+        }
+        return inner(natural, detach(beliefs)) - data, (None, info)
+
+    def _data_phase(
+        self, natural: Potentials, constant: Potentials, v: Float[Array, "rows v"], key: Array
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Mean expected negative energy and mean log_z of the rows, observed units clamped."""
+        assert self.positive is not None
+        clamped = clamp(constant, observed(constant.layout, v), v)
+        infer = jax.vmap(self.positive, in_axes=(batch_axes(constant), 0))
+        beliefs = detach(infer(clamped, jax.random.split(key, len(v))))
+        data = jax.vmap(inner, in_axes=(None, 0))(natural, beliefs)
+        return jnp.mean(data), jnp.mean(beliefs.log_z)

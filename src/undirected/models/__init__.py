@@ -1,0 +1,10 @@
+"""Models: data that knows its parameters and lowers to potentials."""
+
+from undirected.models.ising import Ising
+from undirected.models.paths import Path, tempered
+from undirected.models.rbm import RBM
+
+REGISTRY: dict[str, type] = {model.__name__: model for model in (RBM, Ising)}
+"""Model classes by the name a model file gives."""
+
+__all__ = ["REGISTRY", "RBM", "Ising", "Path", "tempered"]

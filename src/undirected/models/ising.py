@@ -1,0 +1,151 @@
+"""Ising models and other pairwise binary Markov random fields, dense or on a graph."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from undirected.core.errors import UndirectedError
+from undirected.core.graph import Graph
+from undirected.core.layout import Block, Layout
+from undirected.core.numerics import row
+from undirected.core.potentials import Edges, Factor, Potentials, Symmetric, potentials
+
+
+class Ising(eqx.Module):
+    """-E(x) = sum_{i<j} w_ij x_i x_j + b' x + offset, with units in {0, 1}.
+
+    `weights` is (n, n), used symmetrised and without its diagonal, or (E,) on the edges of `graph`.
+    """
+
+    weights: Float[Array, "..."]
+    bias: Float[Array, " n"]
+    graph: Graph | None = None
+    offset: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
+
+    def __check_init__(self) -> None:
+        n = jnp.shape(self.bias)[-1]
+        wanted = (n, n) if self.graph is None else (self.graph.n_edges,)
+        if jnp.shape(self.weights) != wanted or (self.graph is not None and self.graph.n != n):
+            where = "no graph" if self.graph is None else f"a graph of {self.graph.n} units"
+            raise UndirectedError(
+                f"Ising: weights are {jnp.shape(self.weights)} and biases ({n},) with {where}; "
+                f"weights must be {wanted}"
+            )
+
+    @classmethod
+    def create(cls, n: int | Graph) -> "Ising":
+        """All-zero parameters on n fully connected units, or on a graph."""
+        if isinstance(n, Graph):
+            return cls(jnp.zeros(n.n_edges), jnp.zeros(n.n), n)
+        return cls(jnp.zeros((n, n)), jnp.zeros(n))
+
+    @classmethod
+    def from_spins(
+        cls, couplings: Float[Array, "..."], fields: Float[Array, " n"], graph: Graph | None = None
+    ) -> "Ising":
+        """The same distribution and log Z as -E(s) = sum_{i<j} J_ij s_i s_j + h' s, s in {-1, 1}.
+
+        With s = 2x - 1: w = 4J, b_i = 2h_i - 2 sum_j J_ij, offset = sum_{i<j} J_ij - sum_i h_i.
+        """
+        at_units, total = _coupling_sums(couplings, fields, graph)
+        bias = 2 * fields - 2 * at_units
+        return cls(4 * couplings, bias, graph, total - fields.sum())
+
+    def to_spins(self) -> tuple[Float[Array, "..."], Float[Array, " n"], Float[Array, ""]]:
+        """(J, h, constant) of the same energy over s in {-1, 1}: the inverse of `from_spins`."""
+        at_units, total = _coupling_sums(self.weights, self.bias, self.graph)
+        couplings = self.weights if self.graph is not None else _symmetric(self.weights)
+        fields = 0.5 * self.bias + 0.25 * at_units
+        return couplings / 4, fields, self.offset + 0.5 * self.bias.sum() + 0.25 * total
+
+    @property
+    def n(self) -> int:
+        return self.bias.shape[-1]
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Block("visible", 0, self.n),))
+
+    @property
+    def couplings(self) -> Float[Array, "..."]:
+        """Edge weights, or the symmetric matrix with a zero diagonal."""
+        return _symmetric(self.weights) if self.graph is None else self.weights
+
+    def lower(self) -> Potentials:
+        """One symmetric or edge group."""
+        factor: Factor = (
+            Symmetric(self.couplings, 0)
+            if self.graph is None
+            else Edges(self.weights, self.graph)
+        )
+        return potentials(self.layout, self.bias, (factor,), self.offset)
+
+    def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E(x)."""
+        pulls = self._pulls(x)
+        return -0.5 * (pulls * x).sum(-1) - x @ self.bias - self.offset
+
+    def free_energy(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E(v): nothing is hidden."""
+        return self.energy(v)
+
+    def log_odds(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """Log-odds of each unit given all others: b + W x."""
+        pulls = self._pulls(v)
+        return pulls + row(self.bias, pulls)
+
+    def independent(self, means: Float[Array, " n"] | None = None) -> "Ising":
+        """The same units without couplings, at these means (uniform without them)."""
+        bias = jnp.zeros_like(self.bias)
+        if means is not None:
+            p = jnp.clip(jnp.asarray(means, bias.dtype), 0.005, 0.995)
+            bias = jnp.log(p / (1 - p))
+        return Ising(jnp.zeros_like(self.weights), bias, self.graph, jnp.zeros_like(self.offset))
+
+    def config(self) -> dict[str, Any]:
+        """Hyper-parameters for a model file."""
+        if self.graph is None:
+            return {"n": self.n, "graph": None}
+        incoming = self.graph.incoming
+        return {
+            "n": self.n,
+            "graph": {
+                "edges": self.graph.n_edges,
+                "degree": None if incoming is None else incoming.shape[1],
+                "colours": list(self.graph.colours.shape),
+            },
+        }
+
+    @classmethod
+    def skeleton(cls, config: dict[str, Any]) -> "Ising":
+        """A model of zeros with these hyper-parameters."""
+        n, shape = config["n"], config["graph"]
+        if shape is None:
+            return cls.create(n)
+        degree = shape["degree"]
+        graph = Graph(
+            edges=jnp.zeros((shape["edges"], 2), jnp.int32),
+            incoming=None if degree is None else jnp.zeros((n, degree), jnp.int32),
+            colours=jnp.zeros(tuple(shape["colours"]), jnp.int32),
+            n=n,
+        )
+        return cls.create(graph)
+
+    def _pulls(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        if self.graph is None:
+            return x @ self.couplings
+        return self.graph.fields(self.weights, x)
+
+
+def _symmetric(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    return 0.5 * (weights + weights.T) * (1 - jnp.eye(weights.shape[0], dtype=weights.dtype))
+
+
+def _coupling_sums(weights: Array, like: Array, graph: Graph | None) -> tuple[Array, Array]:
+    """sum_j w_ij for every unit, and sum_{i<j} w_ij."""
+    if graph is None:
+        matrix = _symmetric(weights)
+        return matrix.sum(1), 0.5 * matrix.sum()
+    return graph.fields(weights, jnp.ones_like(like)), weights.sum()

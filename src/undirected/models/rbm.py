@@ -1,0 +1,150 @@
+"""The restricted Boltzmann machine: binary visibles (with an optional softmax label), hiddens."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.nn import softplus
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Block, Domain, Layout
+from undirected.core.numerics import row
+from undirected.core.potentials import Bilinear, Potentials, potentials
+
+
+class RBM(eqx.Module):
+    """-E(v, h) = v' W h + b' v + c' h; the last `label_states` visibles are one softmax variable."""
+
+    weights: Float[Array, "V H"]
+    visible_bias: Float[Array, " V"]
+    hidden_bias: Float[Array, " H"]
+    label_states: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self) -> None:
+        wanted = (jnp.shape(self.visible_bias)[-1], jnp.shape(self.hidden_bias)[-1])
+        if jnp.shape(self.weights) != wanted:
+            raise UndirectedError(
+                f"RBM: weights are {jnp.shape(self.weights)}, but the biases ask for {wanted} "
+                "(visible x hidden)"
+            )
+        if not (self.label_states == 0 or 2 <= self.label_states <= wanted[0]):
+            raise UndirectedError(
+                f"RBM: label_states is {self.label_states}; it is 0 or between 2 and the "
+                f"{wanted[0]} visible units"
+            )
+
+    @classmethod
+    def create(
+        cls,
+        n_visible: int,
+        n_hidden: int,
+        key: Key[Array, ""],
+        *,
+        label_states: int = 0,
+        scale: float = 0.01,
+        means: Float[Array, " V"] | None = None,
+    ) -> "RBM":
+        """Small Gaussian weights; visible biases at the data's base rates where `means` is given."""
+        weights = scale * jax.random.normal(key, (n_visible, n_hidden))
+        model = cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden), label_states)
+        if means is None:
+            return model
+        return eqx.tree_at(lambda m: m.visible_bias, model, model.independent(means).visible_bias)
+
+    @property
+    def n_visible(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def n_hidden(self) -> int:
+        return self.weights.shape[1]
+
+    @property
+    def layout(self) -> Layout:
+        V, L, n = self.n_visible, self.label_states, self.n_visible + self.n_hidden
+        blocks = [Block("visible", 0, V - L)] if V > L else []
+        if L:
+            blocks.append(Block("label", V - L, V, Domain.CATEGORICAL, L))
+        return Layout((*blocks, Block("hidden", V, n, visible=False)))
+
+    def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E(v, h) of joint states."""
+        v, h = x[..., : self.n_visible], x[..., self.n_visible :]
+        return -((v @ self.weights) * h).sum(-1) - v @ self.visible_bias - h @ self.hidden_bias
+
+    def lower(self) -> Potentials:
+        """One dense bilinear group per visible block."""
+        layout = self.layout
+        hidden = len(layout.blocks) - 1
+        factors = tuple(
+            Bilinear(self.weights[block.slice], i, hidden)
+            for i, block in enumerate(layout.blocks[:-1])
+        )
+        return potentials(layout, jnp.concatenate([self.visible_bias, self.hidden_bias]), factors)
+
+    def conditional(self, block: int, x: Float[Array, "*batch n"]) -> Float[Array, "*batch size"]:
+        """Fields of one block given the other layer."""
+        where = self.layout.blocks[block]
+        if not where.visible:
+            return self.hidden_fields(x[..., : self.n_visible])
+        fields = x[..., self.n_visible :] @ self.weights[where.slice].T
+        return fields + row(self.visible_bias[where.slice], fields)
+
+    def hidden_fields(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch H"]:
+        """W' v + c: the log-odds of the hiddens given the visibles."""
+        fields = v @ self.weights
+        return fields + row(self.hidden_bias, fields)
+
+    def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
+        """-log sum_h exp(-E(v, h)) = -b' v - sum_j softplus(c_j + (W' v)_j)."""
+        return -(v @ self.visible_bias) - softplus(self.hidden_fields(v)).sum(-1)
+
+    def log_odds(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
+        """Field of each visible unit given all other visibles, hiddens summed out."""
+        hidden = self.hidden_fields(v)
+        pixels = self.n_visible - self.label_states
+
+        @jax.checkpoint
+        def one(unit: tuple[Array, Array]) -> Array:
+            value, weight = unit
+            weight = row(weight, hidden)
+            without = hidden - value[..., None] * weight
+            return (softplus(without + weight) - softplus(without)).sum(-1)
+
+        values = jnp.moveaxis(v[..., :pixels], -1, 0)
+        gain = jax.lax.map(one, (values, self.weights[:pixels]), batch_size=32)
+        fields = jnp.moveaxis(gain, 0, -1)
+        if self.label_states:
+            rest = hidden - v[..., pixels:] @ self.weights[pixels:]
+            label = jax.lax.map(
+                lambda weight: softplus(rest + row(weight, rest)).sum(-1), self.weights[pixels:]
+            )
+            fields = jnp.concatenate([fields, jnp.moveaxis(label, 0, -1)], -1)
+        return fields + row(self.visible_bias, fields)
+
+    def independent(self, means: Float[Array, " V"] | None = None) -> "RBM":
+        """The same units without couplings, at these visible means (uniform without them)."""
+        bias = jnp.zeros_like(self.visible_bias)
+        if means is not None:
+            p = jnp.clip(jnp.asarray(means, bias.dtype), 0.005, 0.995)
+            pixels = self.n_visible - self.label_states
+            bias = jnp.concatenate([jnp.log(p[:pixels] / (1 - p[:pixels])), jnp.log(p[pixels:])])
+        zeros = jnp.zeros_like(self.weights), bias, jnp.zeros_like(self.hidden_bias)
+        return RBM(*zeros, self.label_states)
+
+    def config(self) -> dict[str, Any]:
+        """Hyper-parameters for a model file."""
+        return {
+            "n_visible": self.n_visible,
+            "n_hidden": self.n_hidden,
+            "label_states": self.label_states,
+        }
+
+    @classmethod
+    def skeleton(cls, config: dict[str, Any]) -> "RBM":
+        """A model of zeros with these hyper-parameters."""
+        V, H = config["n_visible"], config["n_hidden"]
+        return cls(jnp.zeros((V, H)), jnp.zeros(V), jnp.zeros(H), config["label_states"])
+

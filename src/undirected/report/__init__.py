@@ -1,0 +1,1 @@
+"""Records made readable: Markdown tables, pictures, and one self-contained HTML page."""

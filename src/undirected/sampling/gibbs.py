@@ -1,0 +1,257 @@
+"""Gibbs sampling: every variable is drawn in turn from its conditional given all the others.
+
+One key moves any number of chains. A sweep is a deterministic function of its noise: a binary unit
+is 1 where field + logistic noise > 0, a categorical variable is the argmax of field + Gumbel noise.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.layout import Block, Domain, Layout, perturbation
+from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric
+from undirected.core.protocols import Blocked, Info, Lowerable
+from undirected.sampling.scans import by_columns, scan_colours, scan_sites
+
+Sweep = Callable[[Array, Array, Array], Array]
+
+
+class GibbsState(eqx.Module):
+    """The joint states of the chains."""
+
+    x: Float[Array, "*chains n"]
+
+
+@dataclass(frozen=True)
+class BlockGibbs:
+    """Whole blocks in turn, by the model's own conditionals: for models without lateral couplings.
+
+    `order` names the blocks of a sweep; by default the hidden ones come first, in the order of the
+    layout, then the visible ones, so that a chain started from data needs no hidden state. A block
+    that `order` leaves out never moves. `backward` takes the sub-steps in the opposite order.
+    """
+
+    sweeps: int = 1
+    order: tuple[str, ...] | None = None
+    backward: bool = False
+
+    def __post_init__(self) -> None:
+        _check_sweeps("BlockGibbs", self.sweeps)
+        if self.order is not None:
+            object.__setattr__(self, "order", tuple(self.order))
+
+    def reversed(self) -> "BlockGibbs":
+        """The time reversal of this kernel."""
+        return replace(self, backward=not self.backward)
+
+    def init(self, model: Blocked, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> GibbsState:
+        """Chains that start at x."""
+        return _start("BlockGibbs", model.layout, x)
+
+    def step(
+        self,
+        model: Blocked,
+        state: GibbsState,
+        free: Bool[Array, "*#chains n"],
+        key: Key[Array, ""],
+    ) -> tuple[GibbsState, Info]:
+        """`sweeps` sweeps of every chain; `info["flips"]` is the share of free units that moved."""
+        if not isinstance(model, Blocked):
+            raise UnsupportedFactor(
+                f"BlockGibbs: {type(model).__name__} has no block conditionals; use Gibbs"
+            )
+        return _repeat(partial(self.sweep, model), model.layout, self.sweeps, state, free, key)
+
+    def sweep(
+        self,
+        model: Blocked,
+        x: Float[Array, "*chains n"],
+        free: Bool[Array, "*chains n"],
+        noise: Float[Array, "*chains n"],
+    ) -> Float[Array, "*chains n"]:
+        """One sweep with this noise (`core.layout.perturbation`): shared noise couples chains."""
+        layout = model.layout
+        names = [b.name for b in _hidden_first(layout)] if self.order is None else self.order
+        for name in reversed(names) if self.backward else names:
+            block = layout.block(name)
+            fields = model.conditional(layout.blocks.index(block), x)
+            x = _draw_block(block, fields, x, free, noise)
+        return x
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Single variables in turn, by the potentials a model lowers to.
+
+    A sparse `Edges` group: all sites of one colour at once, colour after colour. Otherwise block
+    after block, hidden ones first: a block with a dense `Symmetric` group site by site, any other
+    at once. `backward` takes the sub-steps in the opposite order.
+    """
+
+    sweeps: int = 1
+    backward: bool = False
+
+    def __post_init__(self) -> None:
+        _check_sweeps("Gibbs", self.sweeps)
+
+    def reversed(self) -> "Gibbs":
+        """The time reversal of this kernel."""
+        return replace(self, backward=not self.backward)
+
+    def init(
+        self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
+    ) -> GibbsState:
+        """Chains that start at x."""
+        return _start("Gibbs", model.layout, x)
+
+    def step(
+        self,
+        model: Lowerable,
+        state: GibbsState,
+        free: Bool[Array, "*#chains n"],
+        key: Key[Array, ""],
+    ) -> tuple[GibbsState, Info]:
+        """`sweeps` sweeps of every chain; `info["flips"]` is the share of free units that moved."""
+        if not isinstance(model, Lowerable):
+            raise UnsupportedFactor(
+                f"Gibbs: {type(model).__name__} does not lower to potentials; use BlockGibbs"
+            )
+        p = model.lower()
+        return _repeat(partial(self.sweep, p), p.layout, self.sweeps, state, free, key)
+
+    def sweep(
+        self,
+        p: Potentials,
+        x: Float[Array, "*chains n"],
+        free: Bool[Array, "*chains n"],
+        noise: Float[Array, "*chains n"],
+    ) -> Float[Array, "*chains n"]:
+        """One sweep with this noise (`core.layout.perturbation`): shared noise couples chains."""
+        _check_groups(p)
+        unary = jnp.broadcast_to(p.fields, x.shape)
+        if any(isinstance(factor, Edges) for factor in p.factors):
+            (edges,) = p.factors
+            return by_columns(partial(scan_colours, edges, self.backward), unary, x, free, noise)
+        blocks = _hidden_first(p.layout)
+        for block in reversed(blocks) if self.backward else blocks:
+            fields = unary[..., block.slice] + _pull_between(p, block, x)
+            inside = _matrix_inside(p, block)
+            if inside is None:
+                x = _draw_block(block, fields, x, free, noise)
+            else:
+                parts = (a[..., block.slice] for a in (x, free, noise))
+                new = by_columns(partial(scan_sites, inside, self.backward), fields, *parts)
+                x = x.at[..., block.slice].set(new)
+        return x
+
+
+def _repeat(
+    sweep: Sweep, layout: Layout, sweeps: int, state: GibbsState, free: Array, key: Key[Array, ""]
+) -> tuple[GibbsState, Info]:
+    """Run a noise-driven sweep a number of times on fresh noise."""
+    before = state.x
+    free = jnp.broadcast_to(_whole_variables(layout, free), before.shape)
+
+    def once(i: Int[Array, ""], x: Array) -> Array:
+        noise = perturbation(layout, jax.random.fold_in(key, i), x.shape[:-1]).astype(x.dtype)
+        # Without the barrier XLA recomputes the random bits inside each use of them.
+        return sweep(x, free, lax.optimization_barrier(noise))
+
+    after = lax.fori_loop(0, sweeps, once, before)
+    moved = (after != before).sum(-1) / jnp.maximum(free.sum(-1), 1)
+    return GibbsState(after), {"flips": moved.astype(before.dtype)}
+
+
+def _draw_block(block: Block, fields: Array, x: Array, free: Array, noise: Array) -> Array:
+    """Draw the free variables of one block from their fields."""
+    noisy = fields + noise[..., block.slice]
+    if block.domain is Domain.BINARY:
+        new = (noisy > 0).astype(x.dtype)
+    else:
+        best = noisy.reshape(*noisy.shape[:-1], -1, block.states).argmax(-1)
+        new = jax.nn.one_hot(best, block.states, dtype=x.dtype).reshape(noisy.shape)
+    return x.at[..., block.slice].set(jnp.where(free[..., block.slice], new, x[..., block.slice]))
+
+
+def _pull_between(p: Potentials, block: Block, x: Float[Array, "*chains n"]) -> Array:
+    """What the bilinear groups add to the fields of one block."""
+    index, blocks = p.layout.blocks.index(block), p.layout.blocks
+    total = jnp.zeros((*x.shape[:-1], block.size), x.dtype)
+    for factor in p.factors:
+        if isinstance(factor, Bilinear) and factor.rows == index:
+            total = total + x[..., blocks[factor.cols].slice] @ factor.weight.T
+        elif isinstance(factor, Bilinear) and factor.cols == index:
+            total = total + x[..., blocks[factor.rows].slice] @ factor.weight
+    return total
+
+
+def _matrix_inside(p: Potentials, block: Block) -> Float[Array, "m m"] | None:
+    """The dense couplings inside one block, if it has any."""
+    index = p.layout.blocks.index(block)
+    found = [f.weight for f in p.factors if isinstance(f, Symmetric) and f.block == index]
+    return sum(found[1:], found[0]) if found else None
+
+
+def _hidden_first(layout: Layout) -> list[Block]:
+    return sorted(layout.blocks, key=lambda block: block.visible)
+
+
+def _whole_variables(layout: Layout, free: Bool[Array, "*#chains n"]) -> Bool[Array, "*#chains n"]:
+    """A categorical variable is free only where all its units are."""
+    free = jnp.asarray(free, bool)
+    if free.shape[-1] != layout.n:
+        raise UndirectedError(
+            f"Gibbs: free has {free.shape[-1]} entries, the model has {layout.n} units; "
+            "pass one entry per unit, False for those that must stay"
+        )
+    for block in layout.blocks:
+        if block.domain is Domain.CATEGORICAL:
+            part = free[..., block.slice]
+            whole = part.reshape(*part.shape[:-1], -1, block.states).all(-1)
+            free = free.at[..., block.slice].set(jnp.repeat(whole, block.states, -1))
+    return free
+
+
+def _start(kernel: str, layout: Layout, x: Float[Array, "*chains n"]) -> GibbsState:
+    x = jnp.asarray(x)
+    if x.shape[-1:] != (layout.n,):
+        raise UndirectedError(
+            f"{kernel}: the start has shape {x.shape}, the model has {layout.n} units of which "
+            f"{layout.n_visible} are visible; pass joint states (*chains, {layout.n})"
+        )
+    return GibbsState(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float))
+
+
+def _check_sweeps(kernel: str, sweeps: int) -> None:
+    if sweeps < 1:
+        raise UndirectedError(f"{kernel}: sweeps is {sweeps}; pass 1 or more")
+
+
+def _check_groups(p: Potentials) -> None:
+    """Refuse what a sweep over lowered potentials cannot draw exactly."""
+    names = ", ".join(type(factor).__name__ for factor in p.factors)
+    for factor in p.factors:
+        group = type(factor).__name__
+        if not isinstance(factor, Bilinear | Symmetric | Edges):
+            raise UnsupportedFactor(f"Gibbs: cannot draw from a {group} group")
+        if isinstance(factor, Edges) and (len(p.factors) > 1 or not p.layout.is_binary):
+            raise UnsupportedFactor(
+                f"Gibbs: an Edges group must stand alone on binary units, got {names}; "
+                "put all couplings into one Edges group"
+            )
+        if isinstance(factor, Bilinear) and factor.rows == factor.cols:
+            raise UnsupportedFactor("Gibbs: a Bilinear group inside one block; use Symmetric")
+        if isinstance(factor, Symmetric):
+            block = p.layout.blocks[factor.block]
+            if block.domain is not Domain.BINARY:
+                raise UnsupportedFactor(
+                    f"Gibbs: a Symmetric group needs binary units, block '{block.name}' is "
+                    f"{block.domain.value}"
+                )

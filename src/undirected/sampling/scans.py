@@ -1,0 +1,94 @@
+"""Inner loops of single-site Gibbs sampling: sparse by colour, dense by site; columns are chains."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from undirected.core.graph import Graph
+from undirected.core.potentials import Edges
+
+TILE = 16
+"""Sites a dense sequential scan takes per matrix product."""
+
+
+def scan_colours(
+    edges: Edges,
+    backward: bool,
+    unary: Float[Array, "n c"],
+    x: Float[Array, "n c"],
+    free: Bool[Array, "n c"],
+    noise: Float[Array, "n c"],
+) -> Float[Array, "n c"]:
+    """Draw all sites of one colour at once, colour after colour; columns are chains."""
+    graph, count = edges.graph, edges.graph.colours.shape[0]
+    pull = _neighbour_sum(graph, edges.weight)
+
+    def visit(k: Int[Array, ""], x: Array) -> Array:
+        sites = graph.colours[count - 1 - k if backward else k]
+        old = x.at[sites].get(mode="clip")
+        level = unary.at[sites].get(mode="clip") + noise.at[sites].get(mode="clip")
+        new = (level + pull(sites, x) > 0).astype(x.dtype)
+        moves = free.at[sites].get(mode="clip")
+        return x.at[sites].set(jnp.where(moves, new, old), mode="drop")
+
+    return lax.fori_loop(0, count, visit, x)
+
+
+def _neighbour_sum(graph: Graph, weight: Float[Array, " E"]) -> Callable[[Array, Array], Array]:
+    """sum_j w_ij x_j for some sites i, from their neighbours alone where the graph has a table."""
+    if graph.incoming is None:
+        return lambda sites, x: graph.fields(weight, x.T).T.at[sites].get(mode="clip")
+    neighbour = graph.source.at[graph.incoming].get(mode="clip")
+    strength = jnp.tile(weight, 2).at[graph.incoming].get(mode="fill", fill_value=0)
+
+    def pull(sites: Int[Array, " m"], x: Float[Array, "n c"]) -> Float[Array, "m c"]:
+        near = neighbour.at[sites].get(mode="clip")
+        return jnp.einsum("md,mdc->mc", strength.at[sites].get(mode="clip"), x[near])
+
+    return pull
+
+
+def scan_sites(
+    weight: Float[Array, "n n"],
+    backward: bool,
+    fields: Float[Array, "n c"],
+    x: Float[Array, "n c"],
+    free: Bool[Array, "n c"],
+    noise: Float[Array, "n c"],
+) -> Float[Array, "n c"]:
+    """Draw site after site, in their order; columns are chains.
+
+    A tile of sites gets its fields by one matrix product with the current state; inside the tile
+    each move corrects the fields of the sites that follow.
+    """
+    n = x.shape[0]
+    tile = min(TILE, n)
+    count = -(-n // tile)
+
+    def visit_tile(k: Array, x: Array) -> Array:
+        first = (count - 1 - k if backward else k) * tile
+        start = jnp.minimum(first, n - tile)
+        rows, here, loose, noisy = (
+            lax.dynamic_slice_in_dim(a, start, tile) for a in (weight, x, free, fields + noise)
+        )
+        loose = loose & (start + jnp.arange(tile) >= first)[:, None]
+        inside = lax.dynamic_slice_in_dim(rows, start, tile, 1)
+
+        def visit(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            here, level = carry
+            i = tile - 1 - i if backward else i
+            new = jnp.where(loose[i], (level[i] > 0).astype(x.dtype), here[i])
+            return here.at[i].set(new), level + inside[:, i, None] * (new - here[i])[None]
+
+        here, _ = lax.fori_loop(0, tile, visit, (here, noisy + rows @ x))
+        return lax.dynamic_update_slice_in_dim(x, here, start, 0)
+
+    return lax.fori_loop(0, count, visit_tile, x)
+
+
+def by_columns(scan: Callable[..., Array], *arrays: Array) -> Array:
+    """Call a scan that wants (n, chains) on arrays (*chains, n)."""
+    shape = arrays[0].shape
+    return scan(*(a.reshape(-1, shape[-1]).T for a in arrays)).T.reshape(shape)

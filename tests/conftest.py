@@ -1,0 +1,31 @@
+"""Strict JAX settings for every test, and the `x64` fixture for oracle-grade comparisons."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("UNDIRECTED_DATA"):
+        return
+    skip = pytest.mark.skip(reason="needs a real data set: set UNDIRECTED_DATA to a data folder")
+    for item in items:
+        if "data" in item.keywords and item.get_closest_marker("data"):
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def x64():
+    """Float64 inside one test."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def key():
+    return jax.random.key(0)

@@ -1,0 +1,70 @@
+"""The message function and its friends, against float64 arithmetic done the plain way."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from undirected.core.numerics import (
+    CERTAIN,
+    binary_entropy,
+    entropy,
+    logsumexp,
+    message,
+    softplus,
+)
+
+
+def plain_message(field, weight, temperature):
+    field, weight = np.float64(field), np.float64(weight)
+    if temperature == 0:
+        return max(0.0, field + weight) - max(0.0, field)
+    T = np.float64(temperature)
+    return T * (np.logaddexp(0, (field + weight) / T) - np.logaddexp(0, field / T))
+
+
+@pytest.mark.parametrize("temperature", [0, 0.1, 0.5, 1, 1.0, 2.0])
+@pytest.mark.parametrize("weight", [-60.0, -3.0, -1e-4, 0.0, 1e-4, 2.0, 60.0])
+@pytest.mark.parametrize("field", [-1000.0, -60.0, -1.0, 0.0, 0.3, 30.0, 1000.0])
+def test_message_in_float32(field, weight, temperature):
+    got = float(message(jnp.float32(field), jnp.float32(weight), temperature))
+    want = plain_message(np.float32(field), np.float32(weight), temperature)
+    assert got == pytest.approx(want, abs=2e-6 * max(1, abs(want)))
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_message_of_certain_units_is_exact(sign):
+    weight = jnp.asarray([-60.0, 0.7, 60.0])
+    got = message(jnp.full(3, sign * CERTAIN), weight)
+    assert np.array_equal(got, weight if sign > 0 else jnp.zeros(3))
+
+
+def test_message_gradients_are_finite_and_right():
+    for field, weight in ((0.3, -1.2), (40.0, 5.0), (-1000.0, 60.0)):
+        by_field, by_weight = jax.grad(message, (0, 1))(field, weight, 1.0)
+        sigmoid = lambda a: 1 / (1 + np.exp(-a)) if a > -700 else 0.0  # noqa: E731
+        assert float(by_weight) == pytest.approx(sigmoid(field + weight), abs=1e-6)
+        assert float(by_field) == pytest.approx(
+            sigmoid(field + weight) - sigmoid(field), abs=1e-6
+        )
+
+
+def test_a_learned_temperature_has_a_gradient(x64):
+    at = lambda T: message(jnp.asarray(0.4), jnp.asarray(1.5), T)  # noqa: E731
+    step = 1e-6
+    slope = (plain_message(0.4, 1.5, 0.8 + step) - plain_message(0.4, 1.5, 0.8 - step)) / (2 * step)
+    assert float(jax.grad(at)(0.8)) == pytest.approx(slope, abs=1e-8)
+
+
+def test_softplus_and_logsumexp_at_temperatures(x64):
+    x = jnp.asarray([-2.0, 0.0, 3.0])
+    assert np.allclose(softplus(x, 0), [0, 0, 3])
+    assert np.allclose(softplus(x, 0.5), 0.5 * np.log1p(np.exp(np.asarray(x) / 0.5)))
+    assert float(logsumexp(x, 0)) == 3.0
+    assert float(logsumexp(x, 2.0)) == pytest.approx(2 * np.log(np.exp(np.asarray(x) / 2).sum()))
+
+
+def test_entropies_at_the_edges():
+    assert np.array_equal(entropy(jnp.asarray([0.0, 1.0, -1e-9])), [0, 0, 0])
+    assert np.allclose(binary_entropy(jnp.asarray([0.0, 0.5, 1.0])), [0, np.log(2), 0])
+    assert np.isfinite(jax.grad(lambda p: entropy(p).sum())(jnp.asarray([0.5]))).all()

@@ -1,0 +1,88 @@
+"""A small paper of its own for the tests, found beside the real ones."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from undirected import experiments
+
+TABLE1 = '''
+"""Table 1 of a paper that does not exist."""
+import json, pathlib
+import numpy as np
+from undirected.experiments.record import Outcome, Row, curve
+
+TITLE = "Toy table 1"
+CONFIG = {
+    "smoke": {"steps": 2, "rate": 0.1, "name": "toy", "fast": True, "sizes": [3, 4],
+              "model": {"hidden": 5, "bias": None}},
+    "full": {"steps": 200, "rate": 0.1, "name": "toy", "fast": True, "sizes": [300, 400],
+             "model": {"hidden": 500, "bias": None}},
+}
+CALLS = []
+FAIL = {"at": None}
+
+
+def train(config, seed):
+    CALLS.append("train")
+    rng = np.random.default_rng(seed)
+    return {"file": rng.normal(size=(config["steps"], 2)), "mean": np.float64(0.5)}
+
+
+def score(config, model):
+    CALLS.append("score")
+    if FAIL["at"] == "score":
+        raise KeyboardInterrupt
+    return [Row("toy", "ours", "error", model["file"].sum(), better="lower"),
+            Row("toy", "theirs", "error", float("nan"), paper=2.0, better="lower")]
+
+
+def run(config, seed, context):
+    config["steps"] += 0
+    model = context.stage("train / a", lambda: train(config, seed))
+    context.progress("half-way", 0.5)
+    rows = context.stage("score", lambda: score(config, model))
+    extra = context.stage("extra", lambda: {"numbers": [1, 2], "kept": None})
+    (context.out / "grid.png").write_bytes(b"PNG")
+    config["steps"] = -1
+    return Outcome(
+        rows,
+        curves=[curve("loss", "step", "nats", {"toy": ([0, 1], [1.0, 0.5])})],
+        images=[{"name": "grid", "caption": "A grid", "file": "grid.png"}],
+        notes=[json.dumps(extra)],
+    )
+'''
+
+TABLE2 = """
+from undirected.experiments.record import Row
+TITLE = "Toy table 2"
+CONFIG = {"smoke": {}}
+def run(config, seed, context):
+    return [Row("a", "b", "c", seed, better="higher")]
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Adds the papers `toy-paper` (figure-3, table1, table2) and `toy-broken` to the registry."""
+    root = tmp_path / "papers"
+    files = {
+        "toy_paper/__init__.py": "",
+        "toy_paper/_common.py": "",
+        "toy_paper/table1.py": TABLE1,
+        "toy_paper/table2.py": TABLE2,
+        "toy_paper/figure_3.py": "raise RuntimeError('finding must not import')",
+        "toy_broken/__init__.py": "",
+        "toy_broken/bare.py": "TITLE = 'no run'",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(root)])
+    yield root
+    for name in [name for name in sys.modules if name.startswith("undirected.experiments.toy_")]:
+        del sys.modules[name]
+    for paper in ("toy_paper", "toy_broken"):
+        if hasattr(experiments, paper):
+            delattr(experiments, paper)

@@ -1,0 +1,207 @@
+"""Every objective's gradient is the oracle's; sampled ones in expectation, broken ones are caught."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from tests.learning import support
+from undirected.core.errors import UndirectedError
+from undirected.learning import ContrastiveDivergence, Persistent, PseudoLikelihood, TwoPhase
+
+NAMES = sorted(support.models())
+DRAWS = 4000
+EXACT = support.ExactKernel()
+
+
+def likelihood_gradient(model, v):
+    return support.oracle_gradient(model, lambda t: support.negative_log_likelihood(t, v))
+
+
+def assert_close(ours, truth):
+    for name, wanted in truth.items():
+        np.testing.assert_allclose(ours[name], wanted, atol=1e-8, err_msg=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("clamped", [False, True])
+def test_two_phase_gradient_is_exact(name, clamped, x64, key):
+    model = support.models()[name]
+    v = support.data(model)
+    objective = TwoPhase(support.Enumerate(), support.Enumerate() if clamped else None)
+    ours = support.gradient(objective, model, jnp.asarray(v), key)
+    assert_close(ours, likelihood_gradient(model, v))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_phase_gradient_is_exact_with_missing_entries(name, x64, key):
+    model = support.models()[name]
+    v = support.data(model, missing=True)
+    objective = TwoPhase(support.Enumerate(), support.Enumerate())
+    ours = support.gradient(objective, model, jnp.asarray(v), key)
+    assert_close(ours, likelihood_gradient(model, v))
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+def test_two_phase_reports_the_log_likelihood(clamped, x64, key):
+    model = support.models()["label_rbm"]
+    v = support.data(model)
+    objective = TwoPhase(support.Enumerate(), support.Enumerate() if clamped else None)
+    _, (_, info) = objective(model, jnp.asarray(v), None, key)
+    wanted = support.negative_log_likelihood(support.truth(model, support.parameters(model)), v)
+    np.testing.assert_allclose(info["log_z"] - info["log_z_data"], wanted, rtol=1e-12)
+
+
+def test_two_phase_needs_no_free_energy_with_positive_inference(x64, key):
+    rbm = support.models()["rbm"]
+    v = support.data(rbm)
+    model = support.HiddenByEnergy(rbm)
+    objective = TwoPhase(support.Enumerate(), support.Enumerate())
+    objective.init(model, jnp.asarray(v), key)
+    ours = support.gradient(objective, model, jnp.asarray(v), key)
+    assert_close(ours, likelihood_gradient(rbm, v))
+    with pytest.raises(UndirectedError, match="pass positive="):
+        TwoPhase(support.Enumerate()).init(model, jnp.asarray(v), key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pseudo_likelihood_value_and_gradient_are_exact(name, x64, key):
+    model = support.models()[name]
+    v = support.data(model)
+    labels = getattr(model, "label_states", 0)
+    n = model.layout.n_visible
+    groups = [slice(i, i + 1) for i in range(n - labels)] + [slice(n - labels, n)] * bool(labels)
+
+    def value(distribution):
+        return support.negative_log_pseudo_likelihood(distribution, v, groups)
+
+    loss, _ = PseudoLikelihood()(model, jnp.asarray(v), None, key)
+    now = value(support.truth(model, support.parameters(model)))
+    np.testing.assert_allclose(loss, now, rtol=1e-12)
+    ours = support.gradient(PseudoLikelihood(), model, jnp.asarray(v), key)
+    assert_close(ours, support.oracle_gradient(model, value))
+
+
+def worst_z(objective, model, v, key, oracle_model=None):
+    """Largest |z| between the mean gradient over independent draws and the oracle's, and its limit.
+
+    The limit is exceeded by a right gradient with probability 1e-5 (two-sided, Bonferroni).
+    """
+    batch = jnp.asarray(v, jnp.float32)
+    carry = eqx.filter_jit(lambda m, b, k: objective.init(m, b, k))(model, batch, key)
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        return support.gradient(objective, model, batch, key, carry)
+
+    draws = draw(jax.random.split(key, DRAWS))
+    truth = likelihood_gradient(oracle_model or model, v)
+    scores = []
+    for name, wanted in truth.items():
+        sample = np.asarray(draws[name], np.float64)
+        error = np.abs(sample.mean(0) - wanted)
+        spread = sample.std(0, ddof=1) / np.sqrt(DRAWS)
+        scores.append((error / np.maximum(spread, 1e-6)).ravel())
+    scores = np.concatenate(scores)
+    return scores.max(), norm.isf(1e-5 / 2 / len(scores))
+
+
+SAMPLED = {
+    "cd": ContrastiveDivergence(EXACT, steps=1, fill_steps=1),
+    "pcd": Persistent(EXACT, chains=5, fill_steps=1),
+}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("name", ["label_rbm", "dense_ising"])
+@pytest.mark.parametrize("objective", SAMPLED)
+def test_sampled_gradient_is_right_in_expectation(objective, name, missing, key):
+    model = jax.tree.map(lambda a: a.astype(jnp.float32), support.models()[name])
+    z, limit = worst_z(SAMPLED[objective], model, support.data(model, missing=missing), key)
+    assert z < limit
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("objective", SAMPLED)
+def test_sampled_gradient_without_a_free_energy(objective, missing, key):
+    rbm = support.models()["rbm"]
+    v = support.data(rbm, missing=missing)
+    z, limit = worst_z(SAMPLED[objective], support.HiddenByEnergy(rbm), v, key, oracle_model=rbm)
+    assert z < limit
+
+
+@pytest.mark.parametrize("make", [ContrastiveDivergence, Persistent])
+def test_a_wrong_kernel_is_caught(make, key):
+    model = support.models()["label_rbm"]
+    z, limit = worst_z(make(support.ExactKernel(temperature=1.3)), model, support.data(model), key)
+    assert z > limit
+
+
+@pytest.mark.parametrize("make", [ContrastiveDivergence, Persistent])
+def test_a_wrong_filling_of_missing_entries_is_caught(make, key):
+    model = support.models()["label_rbm"]
+    z, limit = worst_z(make(support.StuckWhenHeld()), model, support.data(model, missing=True), key)
+    assert z > limit
+
+
+def test_contrastive_chains_start_at_the_data(key):
+    """Without a move, data and chains are the same and the gradient vanishes."""
+    model = support.models()["rbm"]
+    objective = ContrastiveDivergence(support.Still())
+    slope = support.gradient(objective, model, jnp.asarray(support.data(model)), key)
+    assert all(np.all(leaf == 0) for leaf in slope.values())
+
+
+def test_persistent_chains_start_at_rows_of_the_data_and_persist(key):
+    model = support.models()["rbm"]
+    batch = jnp.asarray(support.data(model, rows=3))
+    objective = Persistent(support.Still(), chains=7)
+    chains = objective.init(model, batch, key)
+    np.testing.assert_array_equal(chains.x[:, :3], batch[np.arange(7) % 3])
+    _, (after, _) = objective(model, batch, chains, key)
+    assert eqx.tree_equal(after, chains)
+    moving = Persistent(EXACT, chains=7)
+    _, (after, info) = moving(model, batch, chains, key)
+    assert not eqx.tree_equal(after, chains)
+    assert info["moved"].shape == ()
+
+
+def test_a_partly_missing_label_is_missing(key):
+    from undirected.learning.phases import observed
+
+    layout = support.models()["label_rbm"].layout
+    v = jnp.asarray([[1.0, jnp.nan, 0.0, jnp.nan, 1.0], [1.0, 0.0, 0.0, 1.0, 0.0]])
+    wanted = [[True, False, False, False, False], [True] * 5]
+    np.testing.assert_array_equal(observed(layout, v), wanted)
+
+
+def test_integer_data_are_taken(key):
+    model = support.models()["rbm"]
+    v = support.data(model)
+    ours = support.gradient(PseudoLikelihood(), model, jnp.asarray(v, jnp.uint8), key)
+    floats = support.gradient(PseudoLikelihood(), model, jnp.asarray(v), key)
+    assert eqx.tree_equal(ours, floats)
+
+
+@pytest.mark.parametrize("objective", [*SAMPLED.values(), PseudoLikelihood()])
+def test_wrong_width_is_named(objective, key):
+    model = support.models()["rbm"]
+    with pytest.raises(UndirectedError, match=r"shape \(6, 4\); the model has 3 visible units"):
+        objective(model, jnp.zeros((6, 4)), None, key)
+
+
+@pytest.mark.parametrize("bad", [{"steps": 0}, {"fill_steps": 0}])
+def test_zero_steps_are_refused(bad):
+    with pytest.raises(UndirectedError, match="must be 1 or more"):
+        ContrastiveDivergence(EXACT, **bad)
+    with pytest.raises(UndirectedError, match="must be 1 or more"):
+        Persistent(EXACT, **bad)
+
+
+def test_pseudo_likelihood_needs_log_odds(key):
+    model = support.HiddenByEnergy(support.models()["rbm"])
+    with pytest.raises(UndirectedError, match="no log_odds"):
+        PseudoLikelihood().init(model, jnp.zeros((1, 3)), key)

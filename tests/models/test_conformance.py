@@ -1,0 +1,188 @@
+"""Every model against the oracle: energy, lowering, conditionals, free energy, transformations."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests import oracle
+from tests.zoo import CASES
+from undirected.core.layout import Domain, Layout, draw, means
+from undirected.core.potentials import inner, statistics
+from undirected.core.protocols import Blocked, Lowerable, Marginal, Model
+from undirected.models import REGISTRY, Path, tempered
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+@pytest.fixture(params=CASES)
+def case(request, x64):
+    return CASES[request.param](1)
+
+
+def test_protocols(case):
+    model, _ = case
+    assert isinstance(model, Model) and isinstance(model, Lowerable) and isinstance(model, Marginal)
+    assert type(model).__name__ in REGISTRY
+
+
+def test_energy_equals_oracle(case):
+    model, truth = case
+    assert np.allclose(-model.energy(jnp.asarray(truth.states)), truth.log_weights, atol=1e-10)
+
+
+def test_energy_takes_any_batch_shape(case):
+    model, truth = case
+    x = jnp.asarray(truth.states[:6])
+    one = jnp.stack([model.energy(row) for row in x])
+    assert np.allclose(model.energy(x), one, atol=1e-12)
+    assert np.allclose(model.energy(x.reshape(2, 3, -1)), one.reshape(2, 3), atol=1e-12)
+
+
+def test_lowering_is_the_energy(case):
+    model, truth = case
+    p = model.lower()
+    values = jax.vmap(lambda x: inner(p, statistics(p, x)))(jnp.asarray(truth.states))
+    assert np.allclose(values, truth.log_weights, atol=1e-10)
+
+
+def test_free_energy_sums_out_the_hiddens(case):
+    model, truth = case
+    table = oracle.visible_marginal(truth, model.layout.n_visible)
+    v = jnp.asarray(list(table), float)
+    assert np.allclose(-model.free_energy(v), list(table.values()), atol=1e-10)
+
+
+def test_log_odds_are_the_conditionals_of_single_visibles(case):
+    model, truth = case
+    table = oracle.visible_marginal(truth, model.layout.n_visible)
+    v = jnp.asarray(list(table), float)
+    visible = Layout(tuple(b for b in model.layout.blocks if b.visible))
+    got = means(visible, model.log_odds(v))
+    want = np.array([_single_conditionals(table, visible, state) for state in table])
+    assert np.allclose(got, want, atol=1e-10)
+    assert np.allclose(means(visible, model.log_odds(v[0])), want[0], atol=1e-10)
+
+
+def _single_conditionals(table, layout, state):
+    """p(unit on | all other visible variables) from the table of the marginal."""
+    answer = np.zeros(len(state))
+    for block in layout.blocks:
+        for start in range(block.start, block.stop, block.width):
+            if block.domain is Domain.BINARY:
+                options = np.array([[1.0], [0.0]])
+            else:
+                options = np.eye(block.states)
+            weights = []
+            for option in options:
+                other = np.array(state, float)
+                other[start : start + block.width] = option
+                weights.append(table[tuple(other.astype(int).tolist())])
+            p = np.exp(np.array(weights) - max(weights))
+            answer[start : start + block.width] = (p / p.sum())[: block.width]
+    return answer
+
+
+def test_block_conditionals(case):
+    model, truth = case
+    if not isinstance(model, Blocked):
+        pytest.skip("not a blocked model")
+    for index, block in enumerate(model.layout.blocks):
+        part = Layout((type(block)("part", 0, block.size, block.domain, block.states),))
+        others = np.ones(model.layout.n, bool)
+        others[block.slice] = False
+        for x in truth.states[:: max(1, len(truth.states) // 7)]:
+            got = means(part, model.conditional(index, jnp.asarray(x)))
+            assert np.allclose(got, truth.given(others, x).means[block.slice], atol=1e-10)
+        batch = jnp.asarray(truth.states[:4])
+        stacked = jnp.stack([model.conditional(index, x) for x in batch])
+        assert np.allclose(model.conditional(index, batch), stacked, atol=1e-12)
+
+
+def test_jit_vmap_grad_agree(case):
+    model, truth = case
+    x = jnp.asarray(truth.states[:5])
+    plain = model.energy(x)
+    assert np.allclose(eqx.filter_jit(lambda m, x: m.energy(x))(model, x), plain, atol=1e-12)
+    assert np.allclose(jax.vmap(model.energy)(x), plain, atol=1e-12)
+    gradient = eqx.filter_grad(lambda m: m.energy(x).sum())(model)
+    direction = jax.tree.map(
+        lambda a: jnp.cos(jnp.arange(a.size, dtype=a.dtype)).reshape(a.shape),
+        eqx.filter(model, eqx.is_inexact_array),
+    )
+    slope = sum(
+        (g * d).sum()
+        for g, d in zip(jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True)
+    )
+    step = 1e-6
+    up = eqx.apply_updates(model, jax.tree.map(lambda d: step * d, direction))
+    down = eqx.apply_updates(model, jax.tree.map(lambda d: -step * d, direction))
+    assert np.allclose(slope, (up.energy(x) - down.energy(x)).sum() / (2 * step), atol=1e-6)
+
+
+def test_config_gives_the_same_shapes(case):
+    model, _ = case
+    empty = type(model).skeleton(model.config())
+    assert jax.tree.structure(empty) == jax.tree.structure(model)
+    shapes = [a.shape for a in jax.tree.leaves(empty)]
+    assert shapes == [a.shape for a in jax.tree.leaves(model)]
+    assert empty.layout == model.layout
+
+
+def test_independent_has_no_couplings_and_the_asked_means(case):
+    model, truth = case
+    visible = Layout(tuple(b for b in model.layout.blocks if b.visible))
+    asked = means(visible, jnp.linspace(-1.0, 1.0, visible.n))
+    base = model.independent(asked)
+    log_weights = -np.asarray(base.energy(jnp.asarray(truth.states)))
+    again = oracle.from_log_weights(truth.states, log_weights)
+    assert np.allclose(again.means[: visible.n], asked, atol=1e-9)
+    assert np.allclose(again.means[visible.n :], 0.5, atol=1e-9)
+    covariance = again.moments - np.outer(again.means, again.means)
+    binary = np.concatenate(
+        [np.full(b.size, b.domain is Domain.BINARY) for b in model.layout.blocks]
+    )
+    off = covariance[np.ix_(binary, binary)] * (1 - np.eye(binary.sum()))
+    assert np.allclose(off, 0, atol=1e-9)
+
+
+def test_paths_are_geometric(case):
+    model, truth = case
+    x = jnp.asarray(truth.states[:8])
+    base = model.independent(means(model.layout, jnp.linspace(-1, 1, model.layout.n))[
+        : model.layout.n_visible])
+    for beta in (0.0, 0.3, 1.0):
+        mixed = (1 - beta) * base.energy(x) + beta * model.energy(x)
+        assert np.allclose(Path(base, model)(beta).energy(x), mixed, atol=1e-10)
+        assert np.allclose(tempered(model)(beta).energy(x), beta * model.energy(x), atol=1e-10)
+
+
+def test_new_parameters_do_not_retrace(case):
+    model, truth = case
+    traces = 0
+
+    @eqx.filter_jit
+    def run(m, x):
+        nonlocal traces
+        traces += 1
+        return m.energy(x)
+
+    x = jnp.asarray(truth.states[:4])
+    run(model, x)
+    run(jax.tree.map(lambda a: a * 2 if eqx.is_inexact_array(a) else a, model), x + 0)
+    assert traces == 1
+
+
+def test_draws_from_fields_have_the_right_means(case, key):
+    """A chi-square-like bound: 20,000 draws, 6 standard errors (failure rate under 1e-7 a unit)."""
+    model, _ = case
+    fields = jnp.broadcast_to(jnp.linspace(-2, 2, model.layout.n), (20_000, model.layout.n))
+    want = np.asarray(means(model.layout, fields[0]))
+
+    def wrong(sample):
+        error = np.abs(np.asarray(sample).mean(0) - want)
+        return (error > 6 * np.sqrt(want * (1 - want) / 20_000)).any()
+
+    assert not wrong(draw(model.layout, fields, key))
+    assert wrong(draw(model.layout, fields + 0.3 * jnp.sin(jnp.arange(model.layout.n))[None], key))

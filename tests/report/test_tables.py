@@ -1,0 +1,66 @@
+"""What counts as better, best and as good as the paper."""
+
+import pytest
+
+from undirected.report.tables import Cell, Table, agreement, pivot
+
+from .samples import full_record, row
+
+
+@pytest.mark.parametrize(
+    ("ours", "paper", "better", "winner"),
+    [
+        (1.0, 2.0, "lower", "ours"),
+        (1.0, 2.0, "higher", "paper"),
+        (2.0, 1.0, "lower", "paper"),
+        (2.0, 1.0, "higher", "ours"),
+        (1.0, 1.0, "lower", None),
+        (None, 1.0, "lower", None),
+        (-1.0, -2.0, "higher", "ours"),
+    ],
+)
+def test_the_better_of_two_is_marked(ours, paper, better, winner):
+    (table,) = pivot(full_record(rows=[row("c", "m", "e", ours, paper=paper, better=better)]))
+    _, mine, theirs, _ = table.rows[0]
+    assert (mine.better, theirs.better) == (winner == "ours", winner == "paper")
+    assert not mine.best  # one method alone is not the best of anything
+
+
+@pytest.mark.parametrize(("better", "best"), [("lower", {1}), ("higher", {0, 2})])
+def test_the_best_of_a_line_is_marked_and_ties_share(better, best):
+    values = (3.0, 1.0, 3.0, None)
+    rows = [row("c", str(i), "e", v, better=better) for i, v in enumerate(values)]
+    (table,) = pivot(full_record(rows=rows))
+    assert {i for i, cell in enumerate(table.rows[0][1:]) if cell.best} == best
+
+
+def test_one_metric_read_both_ways_gives_two_tables():
+    rows = [row("c", "m", "e", 1.0), row("c", "m", "e", 1.0, better="higher")]
+    titles = [table.title for table in pivot(full_record(rows=rows))]
+    assert titles == ["e (lower is better)", "e (higher is better)"]
+
+
+def test_what_is_not_finite_counts_as_missing():
+    rows = [row("c", "m", "e", float("nan"), float("inf"), 3, 1.0), row("c", "k", "e", 2.0)]
+    (table,) = pivot(full_record(rows=rows))
+    assert [cell.text for cell in table.rows[0][1:]] == ["n/a", "1", "–", "2"]
+
+
+def test_agreement_counts_better_and_near():
+    rows = [
+        row("better", "m", "e", 1.0, 0.01, 5, 2.0),
+        row("near", "m", "e", 2.0, 0.5, 5, 1.0),
+        row("worse", "m", "e", 2.0, 0.4, 5, 1.0),
+        row("equal", "m", "e", 1.0, None, 5, 1.0),
+        row("failed", "m", "e", None, None, 5, 1.0),
+        row("alone", "m", "e", 1.0),
+    ]
+    assert agreement(full_record(rows=rows)) == (3, 5)
+    assert agreement(full_record(rows=[])) == (0, 0)
+
+
+def test_columns_of_words_and_of_numbers():
+    made = Table(("a", "b", "c", "d"), [("1", "2 s", "x", Cell("n/a")), ("2", "–", "3", "≈ -1")])
+    assert made.texts == {0, 2}
+    assert made.starts == set()
+    assert Table(("a", *"bcdef"), [], groups=[("x", 3), ("y", 2)]).starts == {1, 4}
