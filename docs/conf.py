@@ -54,20 +54,20 @@ def write_api() -> None:
     """One page per room, with a section for each of its modules."""
     folder = GENERATED / "api"
     folder.mkdir(parents=True)
+    for module in sorted(PACKAGE.glob("[!_]*.py")):
+        (folder / f"{module.stem}.rst").write_text(section(module, "="), encoding="utf-8")
     for room in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
-        modules = sorted(path for path in room.rglob("*.py") if not path.name.startswith("_"))
-        sections = [section(path.with_suffix("").relative_to(PACKAGE).parts) for path in modules]
-        heading = f"undirected.{room.name}"
-        page = f"{heading}\n{'=' * len(heading)}\n\n.. automodule:: {heading}\n\n"
-        (folder / f"{room.name}.rst").write_text(page + "\n".join(sections), encoding="utf-8")
+        modules = sorted(room.rglob("[!_]*.py"))
+        page = [section(room, "=", members=False), *(section(path, "-") for path in modules)]
+        (folder / f"{room.name}.rst").write_text("\n".join(page), encoding="utf-8")
 
 
-def section(parts: tuple[str, ...]) -> str:
-    """Everything public of one module."""
-    heading = ".".join(parts[1:])
-    module = ".".join(("undirected", *parts))
-    options = "   :members:\n   :ignore-module-all:\n"
-    return f"{heading}\n{'-' * len(heading)}\n\n.. automodule:: {module}\n{options}"
+def section(path: Path, line: str, members: bool = True) -> str:
+    """A heading and everything public of one module."""
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    heading = name if line == "=" else name.split(".", 2)[2]
+    options = "   :members:\n   :ignore-module-all:\n" if members else ""
+    return f"{heading}\n{line * len(heading)}\n\n.. automodule:: {name}\n{options}"
 
 
 def to_rst(app, what, name, obj, options, lines: list[str]) -> None:
@@ -95,16 +95,18 @@ def escape(line: str) -> str:
     """The line with backquoted parts as literals and markup characters elsewhere escaped."""
     mark = re.match(r"\s*[-*] ", line)
     start = mark.end() if mark else 0
-    parts = re.split(r"(`+[^`]+`+)", line[start:])
-    literal = [f"``{part.strip('`')}``\\ " if part.startswith("`") else part for part in parts]
-    escaped = [part if part.startswith("`") else re.sub(r"([\\*_|])", r"\\\1", part) for part in literal]
-    return line[:start] + "".join(escaped)
+    parts = re.split(r"`+([^`]+)`+", line[start:])
+    for index, part in enumerate(parts):  # every other part was in backquotes
+        parts[index] = f"``{part}``\\ " if index % 2 else re.sub(r"([\\*_|])", r"\\\1", part)
+    return line[:start] + "".join(parts)
 
 
 def short_names(app, what, name, obj, options, signature, returns) -> tuple:
-    """Signatures with JAX's arrays by the name users know."""
-    full = "jaxlib._jax.Array"
-    return tuple(text and text.replace(full, "Array") for text in (signature, returns))
+    """Signatures with JAX's arrays by the name users know, and defaults that can be parsed."""
+    return tuple(
+        text and text.replace("jaxlib._jax.Array", "Array").replace("<factory>", "...")
+        for text in (signature, returns)
+    )
 
 
 def setup(app) -> None:

@@ -29,3 +29,10 @@ def x64():
 @pytest.fixture
 def key():
     return jax.random.key(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_memory():
+    """Forget compiled programs after every module: they add up to gigabytes."""
+    yield
+    jax.clear_caches()

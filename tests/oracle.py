@@ -85,7 +85,9 @@ def rbm(weights, visible_bias, hidden_bias, label_states: int = 0) -> Truth:
     groups = [1] * (V - label_states) + ([label_states] if label_states else []) + [1] * H
     states = grouped_states(groups)
     v, h = states[:, :V], states[:, V:]
-    return from_log_weights(states, np.einsum("si,ij,sj->s", v, weights, h) + v @ visible_bias + h @ hidden_bias)
+    return from_log_weights(
+        states, np.einsum("si,ij,sj->s", v, weights, h) + v @ visible_bias + h @ hidden_bias
+    )
 
 
 def pairwise(matrix, bias, offset: float = 0.0) -> Truth:
@@ -93,7 +95,9 @@ def pairwise(matrix, bias, offset: float = 0.0) -> Truth:
     upper = np.triu(np.asarray(matrix, np.float64), 1)
     bias = np.asarray(bias, np.float64)
     states = binary_states(len(bias))
-    return from_log_weights(states, np.einsum("si,ij,sj->s", states, upper, states) + states @ bias + offset)
+    return from_log_weights(
+        states, np.einsum("si,ij,sj->s", states, upper, states) + states @ bias + offset
+    )
 
 
 def spins(couplings, fields) -> Truth:

@@ -1,4 +1,4 @@
-"""Run the fenced bash, console and python blocks of a Markdown file, in order, and stop at a failure.
+"""Run the bash, console and python blocks of a Markdown file in order, up to the first failure.
 
 Usage: python tools/run_readme.py README.md
 

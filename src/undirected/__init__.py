@@ -1,0 +1,1 @@
+"""Undirected graphical models: learn them, query them, sample from them."""

@@ -123,5 +123,5 @@ def test_bad_edges_are_refused(edges, message):
 def test_bad_sizes_are_refused():
     with pytest.raises(UndirectedError, match="use grid"):
         graph.torus(2, 5)
-    with pytest.raises(UndirectedError, match="probability 1.5"):
+    with pytest.raises(UndirectedError, match=r"probability 1\.5"):
         graph.erdos_renyi(5, 1.5, 0)

@@ -92,9 +92,11 @@ def test_inner_is_linear_in_the_beliefs(name, x64):
     p = model.lower()
     every = jax.vmap(lambda x: statistics(p, x))(jnp.asarray(truth.states))
     mean = jax.tree.map(
-        lambda a: jnp.tensordot(jnp.asarray(truth.probabilities), a.astype(float), 1)
-        if jnp.issubdtype(a.dtype, jnp.inexact)
-        else a[0],
+        lambda a: (
+            jnp.tensordot(jnp.asarray(truth.probabilities), a.astype(float), 1)
+            if jnp.issubdtype(a.dtype, jnp.inexact)
+            else a[0]
+        ),
         every,
     )
     expected = truth.probabilities @ truth.log_weights

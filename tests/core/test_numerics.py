@@ -44,9 +44,7 @@ def test_message_gradients_are_finite_and_right():
         by_field, by_weight = jax.grad(message, (0, 1))(field, weight, 1.0)
         sigmoid = lambda a: 1 / (1 + np.exp(-a)) if a > -700 else 0.0  # noqa: E731
         assert float(by_weight) == pytest.approx(sigmoid(field + weight), abs=1e-6)
-        assert float(by_field) == pytest.approx(
-            sigmoid(field + weight) - sigmoid(field), abs=1e-6
-        )
+        assert float(by_field) == pytest.approx(sigmoid(field + weight) - sigmoid(field), abs=1e-6)
 
 
 def test_a_learned_temperature_has_a_gradient(x64):

@@ -1,4 +1,4 @@
-"""Exact answers in plain NumPy for models beyond full enumeration, and small models to test with."""
+"""Exact answers in plain NumPy where full enumeration is out of reach, and models to test with."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +24,9 @@ def torus_log_z(side: int, temperature: float) -> float:
     return float(np.log((values**side).sum()))
 
 
-def make_rbm(n_visible: int, n_hidden: int, scale: float, seed: int = 0, label_states: int = 0) -> RBM:
+def make_rbm(
+    n_visible: int, n_hidden: int, scale: float, seed: int = 0, label_states: int = 0
+) -> RBM:
     rng = np.random.default_rng(seed)
     return RBM(
         jnp.asarray(scale * rng.standard_normal((n_visible, n_hidden))),

@@ -110,7 +110,7 @@ def models() -> dict[str, Any]:
     lattice = grid(2, 2)
     return {
         "rbm": RBM(values(3, 2), values(3), values(2)),
-        "label_rbm": RBM(values(5, 2), values(5), values(2), label_states=3),
+        "label_rbm": RBM(values(4, 2), values(4), values(2), label_states=3),
         "dense_ising": Ising(values(4, 4), values(4), offset=jnp.asarray(0.3)),
         "grid_ising": Ising(values(lattice.n_edges), values(4), lattice),
     }
@@ -122,16 +122,18 @@ def data(model, rows: int = 6, missing: bool = False) -> np.ndarray:
     states = all_states(model.layout)[:, : model.layout.n_visible]
     v = states[rng.integers(len(states), size=rows)].astype(float)
     if missing:
-        v[0, 0] = v[1, :2] = np.nan
+        v[0, 0] = np.nan
         v[2] = np.nan
         if getattr(model, "label_states", 0):
             v[3, -model.label_states :] = np.nan
     return v
 
 
+PARAMETERS = "weights", "visible_bias", "hidden_bias", "bias", "offset"
+
+
 def parameters(model) -> dict[str, np.ndarray]:
-    names = ("weights", "visible_bias", "hidden_bias", "bias", "offset")
-    return {name: np.asarray(getattr(model, name)) for name in names if hasattr(model, name)}
+    return {name: np.asarray(getattr(model, name)) for name in PARAMETERS if hasattr(model, name)}
 
 
 def truth(model, values: dict[str, np.ndarray]) -> oracle.Truth:
@@ -151,7 +153,9 @@ def oracle_gradient(model, function) -> dict[str, np.ndarray]:
     """Finite differences of function(Truth) with respect to every parameter."""
     values = parameters(model)
     return {
-        name: oracle.finite_difference(lambda a, n=name: function(truth(model, {**values, n: a})), at)
+        name: oracle.finite_difference(
+            lambda a, n=name: function(truth(model, {**values, n: a})), at
+        )
         for name, at in values.items()
     }
 
@@ -185,15 +189,18 @@ def negative_log_pseudo_likelihood(
     return -total / len(v)
 
 
-def gradient(objective, model, batch, key, carry=None) -> dict[str, jax.Array]:
-    """The objective's gradient by parameter name."""
-
+def evaluate(objective, model, batch, key, carry=None):
+    """(loss, (carry, info), gradient by parameter name) of an objective."""
 
     @eqx.filter_jit
-    @eqx.filter_grad
-    def slope_of(model, batch, carry, key):
-        return objective(model, batch, carry, key)[0]
+    def value_and_grad(model, batch, carry, key):
+        return eqx.filter_value_and_grad(objective, has_aux=True)(model, batch, carry, key)
 
-    slope = slope_of(model, batch, carry, key)
+    (loss, aux), slope = value_and_grad(model, batch, carry, key)
     slope = slope.rbm if isinstance(model, HiddenByEnergy) else slope
-    return {k: getattr(slope, k) for k in parameters(getattr(model, "rbm", model))}
+    return loss, aux, {name: getattr(slope, name) for name in PARAMETERS if hasattr(slope, name)}
+
+
+def gradient(objective, model, batch, key, carry=None) -> dict[str, jax.Array]:
+    """The objective's gradient by parameter name."""
+    return evaluate(objective, model, batch, key, carry)[2]

@@ -216,14 +216,20 @@ class Trap(Distance):
 
 @pytest.mark.parametrize(
     ("what", "message"),
-    [("loss", "fit: loss became"), ("gradient", "fit: gradient of value"), ("carry", "fit: carried")],
+    [
+        ("loss", "fit: loss became"),
+        ("gradient", "fit: gradient of value"),
+        ("carry", "fit: carried"),
+    ],
 )
 def test_divergence_keeps_the_last_good_step(what, message):
-    with pytest.raises(NotFinite, match=f"{message}.* at step 8 of 25.*Lower the learning rate") as e:
+    with pytest.raises(
+        NotFinite, match=f"{message}.* at step 8 of 25.*Lower the learning rate"
+    ) as e:
         run(Trap(what), log_every=5)
     assert isinstance(e.value, Diverged)
     assert "missing entries" not in str(e.value)
-    result, clean = e.value.result, run(steps=7, log_every=5)
+    result, clean = e.value.result, run(Trap(what), steps=7, log_every=5)
     assert (result.stopped, result.step) == ("not finite", 7)
     assert eqx.tree_equal(result.model, clean.model)
     assert result.history == clean.history

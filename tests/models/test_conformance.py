@@ -84,10 +84,10 @@ def _single_conditionals(table, layout, state):
     return answer
 
 
-def test_block_conditionals(case):
-    model, truth = case
-    if not isinstance(model, Blocked):
-        pytest.skip("not a blocked model")
+@pytest.mark.parametrize("name", ["rbm", "wide_rbm", "label_rbm", "only_label_rbm"])
+def test_block_conditionals(name):
+    model, truth = CASES[name](1)
+    assert isinstance(model, Blocked)
     for index, block in enumerate(model.layout.blocks):
         part = Layout((type(block)("part", 0, block.size, block.domain, block.states),))
         others = np.ones(model.layout.n, bool)
@@ -150,8 +150,9 @@ def test_independent_has_no_couplings_and_the_asked_means(case):
 def test_paths_are_geometric(case):
     model, truth = case
     x = jnp.asarray(truth.states[:8])
-    base = model.independent(means(model.layout, jnp.linspace(-1, 1, model.layout.n))[
-        : model.layout.n_visible])
+    base = model.independent(
+        means(model.layout, jnp.linspace(-1, 1, model.layout.n))[: model.layout.n_visible]
+    )
     for beta in (0.0, 0.3, 1.0):
         mixed = (1 - beta) * base.energy(x) + beta * model.energy(x)
         assert np.allclose(Path(base, model)(beta).energy(x), mixed, atol=1e-10)

@@ -9,7 +9,24 @@ from scipy import special, stats
 from tests.nnbm import oracle
 from undirected.core import rectified
 
-POINTS = [-1e4, -300.0, -40.0, -9.0, -3.0, -2.0, -1.001, -0.999, -1.0, -0.1, 0.0, 0.3, 2.0, 6.0, 20.0]
+POINTS = [
+    -1e4,
+    -300.0,
+    -40.0,
+    -9.0,
+    -3.001,
+    -2.999,
+    -2.0,
+    -1.001,
+    -0.999,
+    -1.0,
+    -0.1,
+    0.0,
+    0.3,
+    2.0,
+    6.0,
+    20.0,
+]
 FUNCTIONS = ("mean", "variance", "third", "spread")
 
 

@@ -1,4 +1,4 @@
-"""The command line: `undirected demo | fit | sample | query | evaluate | reproduce | report | data`.
+"""The command line: demo, fit, sample, query, evaluate, reproduce, report and data.
 
 This module and `app` import nothing heavy, so that `--help` answers at once; each command imports
 its work when it runs.

@@ -19,10 +19,10 @@ from undirected.evaluation import bracket, log_likelihood, pseudo_log_likelihood
 from undirected.inference import Exact, MaxProduct, MeanField, SumProduct, Transfer
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table, write_table
-from undirected.models import REGISTRY, RBM
+from undirected.models import RBM, REGISTRY
 from undirected.models import Path as ModelPath
 from undirected.report.images import image_grid
-from undirected.sampling import BlockGibbs, Gibbs, run_chains
+from undirected.sampling import BlockGibbs, ChainResult, Gibbs, init_state, run_chains
 
 BUDGET = 512 * 2**20
 """Bytes that the messages of one chunk of rows may take."""
@@ -90,12 +90,27 @@ def query(
 ) -> tuple[np.ndarray, float]:
     """p(1) of every missing entry ("map": the best joint completion), and the share that settled.
 
-    Rows are answered in chunks of one shape, so memory is bounded and nothing is compiled twice.
+    Rows whose messages do not settle are asked once more, with damping.
     """
+    if method not in (*QUERIES, "map"):
+        raise UndirectedError(
+            f"query: method '{method}' is unknown; pass one of {', '.join(QUERIES)}"
+        )
+    answers, settled = _by_chunks(model, values, method, key)
+    if method == "bp" and not settled.all():
+        again = ~settled
+        answers[again], settled[again] = _by_chunks(model, values[again], "damped", key)
+    return answers, float(settled.mean()) if len(settled) else 1.0
+
+
+def _by_chunks(
+    model: Any, values: np.ndarray, method: str, key: Key[Array, ""]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Answer rows in chunks of one shape: memory is bounded and nothing is compiled twice."""
     answer, row_bytes = _answerer(model, method)
     size = int(np.clip(BUDGET // row_bytes, 1, max(1, len(values))))
-    answers, settled = np.empty_like(values), 0.0
-    bar = console.Bar("query", "rows")
+    answers, settled = np.empty_like(values), np.ones(len(values), bool)
+    bar = console.Bar(f"query ({method})", "rows")
     with bar.running():
         for start in range(0, len(values), size):
             part = values[start : start + size]
@@ -103,9 +118,9 @@ def query(
             padded[: len(part)] = part
             unary, ok = answer(model, jnp.asarray(padded), jax.random.fold_in(key, start))
             answers[start : start + size] = np.where(np.isnan(part), unary[: len(part)], part)
-            settled += float(np.asarray(ok)[: len(part)].sum())
+            settled[start : start + size] = ok[: len(part)]
             bar.update(start + len(part), len(values))
-    return answers, settled / max(1, len(values))
+    return answers, settled
 
 
 def _answerer(model: Any, method: str) -> tuple[Callable[..., tuple[Array, Array]], int]:
@@ -113,18 +128,14 @@ def _answerer(model: Any, method: str) -> tuple[Callable[..., tuple[Array, Array
     n = model.layout.n
     couplings = sum(np.size(f.weight) for f in jax.eval_shape(model.lower).factors)
     if method == "gibbs":
-        return _gibbs_answer, 40 * n
-    routines = {
-        "bp": SumProduct(iterations=200, tolerance=1e-3, damping=0.1),
+        return _gibbs_answer, 400 * n
+    infer = {
+        "bp": SumProduct(iterations=100, tolerance=1e-3),
+        "damped": SumProduct(iterations=500, tolerance=1e-3, damping=0.5),
         "map": MaxProduct(iterations=200, tolerance=1e-3, damping=0.5),
         "mf": MeanField(iterations=200),
         "exact": Exact(),
-    }
-    if method not in routines:
-        raise UndirectedError(
-            f"query: method '{method}' is unknown; pass one of {', '.join(QUERIES)}"
-        )
-    infer = routines[method]
+    }[method]
 
     @eqx.filter_jit
     def answer(model: Any, rows: Array, key: Key[Array, ""]) -> tuple[Array, Array]:
@@ -137,18 +148,18 @@ def _answerer(model: Any, method: str) -> tuple[Callable[..., tuple[Array, Array
 
 def _gibbs_answer(model: Any, rows: Array, key: Key[Array, ""]) -> tuple[Array, Array]:
     """Means of clamped chains, one a row: 200 sweeps to settle, 2,000 to average."""
-    chains = sample_given(model, rows, key, burn_in=200, samples=2000)
+    chains = sample_given(model, rows, key, burn_in=200, samples=2000, keep=False)
     return chains.chain_means[:, : rows.shape[1]], jnp.ones(len(rows), bool)
 
 
 def sample_given(
-    model: Any, rows: Array, key: Key[Array, ""], burn_in: int, samples: int, keep: bool = False
-) -> Any:
+    model: Any, rows: Array, key: Key[Array, ""], burn_in: int, samples: int, keep: bool
+) -> ChainResult:
     """Chains, one a row, whose observed entries stay as they are."""
     seen = ~jnp.isnan(rows)
     hidden = model.layout.n - rows.shape[1]
     start_key, key = jax.random.split(key)
-    x = jax.random.bernoulli(start_key, 0.5, (len(rows), model.layout.n)).astype(jnp.float32)
+    x = init_state(model, (len(rows),), start_key)
     x = x.at[:, : rows.shape[1]].set(jnp.where(seen, rows, x[:, : rows.shape[1]]))
     free = jnp.concatenate([~seen, jnp.ones((len(rows), hidden), bool)], 1)
     return run_chains(
@@ -253,11 +264,8 @@ def log_partition(
 
 def _exact(model: Any, required: bool) -> Any:
     """An exact routine that can afford the model; None, or an error, where there is none."""
-    if isinstance(model, RBM):
-        cheap = min(model.n_visible, model.n_hidden) <= 20
-    else:
-        cheap = model.n <= 20
-    if cheap:
+    layers = (model.n_visible, model.n_hidden) if isinstance(model, RBM) else (model.n,)
+    if min(layers) <= 20:
         return Exact()
     if not isinstance(model, RBM) and model.graph is not None:
         try:

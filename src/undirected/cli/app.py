@@ -12,7 +12,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="List the data sets, or fetch one into the cache.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="List the data sets, or fetch one into the cache.", no_args_is_help=True
+)
 app.add_typer(data_app, name="data")
 
 TableFile = Annotated[
@@ -29,9 +31,9 @@ def demo(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Learn handwritten digits, sample new ones, fill in hidden halves; write a page.
+    r"""Learn handwritten digits, sample new ones, fill in hidden halves; write a page.
 
-    Needs the 5,000 digits that come with [cyan]pip install "undirected\\[demo]"[/]; about two
+    Needs the 5,000 digits that come with [cyan]pip install "undirected\[demo]"[/]; about two
     minutes on two cores.
     """
     from undirected.cli.demo import run_demo

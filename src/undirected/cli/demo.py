@@ -1,6 +1,8 @@
 """`undirected demo`: learn digits, score the model, sample it, fill in what is hidden."""
 
+import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,169 +16,156 @@ from undirected.cli.answer import Saved, log_partition, query, sample_given
 from undirected.cli.train import Settings, column_means, train_model
 from undirected.core.layout import log_normaliser
 from undirected.data.corruption import drop_half, threshold
-from undirected.evaluation import binary_cross_entropy, error_rate, log_likelihood
-from undirected.io.metrics import read as read_metrics
+from undirected.evaluation import Estimate, binary_cross_entropy, error_rate, log_likelihood
+from undirected.experiments.record import curve
 from undirected.io.model_files import save_model
 from undirected.report.images import filters, image_grid
 from undirected.report.page import Image, Section, write_sections
-from undirected.report.tables import Cell, Table
+from undirected.report.tables import pivot
 
 SHAPE = (28, 28)
 SETTINGS = Settings(method="pcd", hidden=256, epochs=150, batch=100, learning_rate=2e-3)
-HELD_OUT, QUERIES = 500, 100
+QUERIES = 100
 
 
 def run_demo(out: Path, seed: int, as_json: bool) -> None:
     """The whole tour on 5,000 MNIST digits; writes a model folder and a page."""
     started = time.monotonic()
-    out = Path(out)
-    train, test = _digits(seed)
+    out, work = Path(out), Path(out) / "training"
+    train, test = _digits()
     console.say(f"{len(train):,} handwritten digits to learn from, {len(test)} held out")
-    work = out / "training"
-    (work / "metrics.jsonl").unlink(missing_ok=True)
-    settings = Settings(**{**SETTINGS.__dict__, "seed": seed})
-    result = train_model(train, test[:0], settings, work, "learning")
-    saved = Saved(result.model, [], SHAPE, jnp.asarray(column_means(train)))
-    save_model(out / "model", saved.model, {"image": SHAPE, "means": column_means(train).tolist()})
-    rows, facts = _score(saved, train, test, seed)
+    shutil.rmtree(work, ignore_errors=True)
+    result = train_model(train, test[:0], replace(SETTINGS, seed=seed), work, "learning")
+    means = column_means(train)
+    saved = Saved(result.model, [], SHAPE, jnp.asarray(means))
+    save_model(out / "model", saved.model, {"image": SHAPE, "means": means.tolist()})
+    scores, facts = _score(saved, test, seed)
     console.say("sampling new digits")
     samples = _samples(saved.model, seed)
-    console.say(f"filling in the hidden half of {QUERIES} held-out digits by belief propagation")
-    completion, more = _complete(saved, train, test[:QUERIES], seed)
-    rows += more
+    console.say(f"filling in the hidden half of {QUERIES} held-out digits")
+    pictures, more = _complete(saved, means, test[:QUERIES], seed)
     page = out / "index.html"
-    _page(page, rows, saved.model, samples, completion, work / "metrics.jsonl", facts)
-    seconds = round(time.monotonic() - started, 1)
-    _show(rows, as_json, {"page": str(page), "model": str(out / "model"), "seconds": seconds})
+    _write_page(page, scores, more, saved.model, samples, pictures, facts, result.history)
+    where = {
+        "page": str(page),
+        "model": str(out / "model"),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    _show(scores + more, as_json, where)
 
 
-def _digits(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    """Digits as black and white pixels: to learn from, and held out."""
     images = data.mnist5k()
-    x = np.concatenate([part.x for part in (images.train, images.valid, images.test)])
-    x = np.asarray(threshold(x), np.float32)
-    order = np.random.default_rng(seed).permutation(len(x))
-    return x[order[HELD_OUT:]], x[order[:HELD_OUT]]
+    return tuple(np.asarray(threshold(part.x), np.float32) for part in (images.train, images.test))
 
 
 def _score(
-    saved: Saved, train: np.ndarray, test: np.ndarray, seed: int
+    saved: Saved, test: np.ndarray, seed: int
 ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Test log-likelihood against that of independent pixels."""
     console.say("estimating the log-likelihood by annealed importance sampling")
-    log_z, interval, _, agree = log_partition(saved, "ais", chains=100, betas=2000, seed=seed)
-    ours = log_likelihood(saved.model, test, log_z)
+    log_z, interval, _, agree = log_partition(saved, "ais", chains=100, betas=3000, seed=seed)
     base = saved.model.independent(saved.means)
     base_log_z = float(log_normaliser(base.layout, base.lower().fields))
-    theirs = log_likelihood(base, test, base_log_z)
-    rows = [_row("test log-likelihood (nats)", theirs, ours, "higher")]
+    metric = "log-likelihood per digit (nats)"
+    rows = [
+        _row(metric, "higher", "independent pixels", log_likelihood(base, test, base_log_z)),
+        _row(metric, "higher", "RBM", log_likelihood(saved.model, test, log_z)),
+    ]
     low, high = interval
-    facts = {"log Z": [f"{low:.2f} to {high:.2f} (99 %)", "settled" if agree else "not settled"]}
-    return rows, facts
+    meet = "estimates from below and above meet" if agree else "the two estimates do not meet"
+    return rows, {"log Z of the RBM": [f"{low:.1f} to {high:.1f} (99 %)", meet]}
 
 
 def _samples(model: Any, seed: int) -> np.ndarray:
+    """Pixel probabilities at the end of 100 chains that started from noise."""
     rows = jnp.full((100, model.n_visible), jnp.nan)
     chains = sample_given(model, rows, jax.random.key(seed + 1), 5000, 1, keep=True)
-    return np.asarray(model.conditional(0, chains.x[-1]))
+    assert chains.x is not None
+    return np.asarray(jax.nn.sigmoid(model.conditional(0, chains.x[-1])))
 
 
 def _complete(
-    saved: Saved, train: np.ndarray, test: np.ndarray, seed: int
+    saved: Saved, means: np.ndarray, test: np.ndarray, seed: int
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Hide the lower half of held-out digits and fill it in."""
+    """Hide the lower half of held-out digits and fill it in; pictures and scores."""
     seen, hidden = drop_half(test, SHAPE, jax.random.key(seed), sides=["bottom"])
     seen, hidden = np.asarray(seen), np.asarray(hidden)
-    answers, _ = query(saved.model, seen, "bp", jax.random.key(seed))
-    guess = np.broadcast_to(column_means(train), test.shape)
+    answers = {"independent pixels": np.broadcast_to(means, test.shape)}
+    for name, method in (("RBM, belief propagation", "bp"), ("RBM, Gibbs sampling", "gibbs")):
+        answers[name], _ = query(saved.model, seen, method, jax.random.key(seed))
     rows = []
-    for name, score in (
-        ("wrong hidden pixels", lambda p: error_rate(p > 0.5, test, hidden)),
-        ("bits per hidden pixel", lambda p: binary_cross_entropy(p, test, hidden, unit="bits")),
-    ):
-        rows.append(_row(name, score(guess), score(answers), "lower"))
-    return np.stack([test, seen, answers], 1), rows
+    for name, p in answers.items():
+        wrong = error_rate(p > 0.5, test, hidden)
+        rows.append(_row("hidden pixels filled in wrong", "lower", name, wrong))
+    for name, p in answers.items():
+        bits = binary_cross_entropy(p, test, hidden, unit="bits")
+        rows.append(_row("bits per hidden pixel", "lower", name, bits))
+    return np.stack([test, seen, answers["RBM, belief propagation"]], 1), rows
 
 
-def _row(metric: str, base: Any, ours: Any, better: str) -> dict[str, Any]:
+def _row(metric: str, better: str, method: str, estimate: Estimate) -> dict[str, Any]:
     return {
+        "case": "held-out digits",
+        "method": method,
         "metric": metric,
-        "independent_pixels": base.mean,
-        "rbm": ours.mean,
-        "stderr": ours.stderr,
+        "ours": estimate.mean,
+        "stderr": estimate.stderr,
+        "n": estimate.n,
+        "paper": None,
         "better": better,
     }
 
 
-def _page(
+def _write_page(
     page: Path,
-    rows: list[dict[str, Any]],
+    scores: list[dict[str, Any]],
+    more: list[dict[str, Any]],
     model: Any,
-    sample_fields: np.ndarray,
-    completion: np.ndarray,
-    metrics: Path,
+    samples: np.ndarray,
+    pictures: np.ndarray,
     facts: dict[str, list[str]],
+    history: list[dict[str, float]],
 ) -> None:
-    history = read_metrics(metrics)
-    table = Table(
-        header=["measure", "independent pixels", "RBM"],
-        rows=[
-            [
-                f"{row['metric']} ({row['better']} is better)",
-                Cell(f"{row['independent_pixels']:.3f}"),
-                Cell(f"{row['rbm']:.3f}", f"± {row['stderr']:.3f}", better=True),
-            ]
-            for row in rows
-        ],
+    steps = [row["step"] for row in history]
+    gap = curve(
+        "Free energy of the data minus that of the chains",
+        "step",
+        "nats (a surrogate, not a likelihood)",
+        {"surrogate": (steps, [row["surrogate"] for row in history])},
     )
-    shown = completion[:20].reshape(-1, completion.shape[-1])
-    curve = {
-        "name": "Gap of free energies, data against chains",
-        "x_label": "step",
-        "y_label": "surrogate (not a likelihood)",
-        "series": [
-            {
-                "name": "surrogate",
-                "x": [row["step"] for row in history],
-                "y": [row["surrogate"] for row in history],
-            }
-        ],
-    }
+    shown = pictures[:20].reshape(-1, pictures.shape[-1])
+    weights = filters(np.asarray(model.weights).T[:60], SHAPE, columns=20)
     sections = [
         Section(
             "What it learned",
-            "A restricted Boltzmann machine with 256 hidden units, trained on 4,500 handwritten "
-            "digits by persistent contrastive divergence, against a model that knows only how "
-            "often each pixel is on. Held-out digits; the partition function by annealed "
-            "importance sampling.",
-            table=table,
+            f"A restricted Boltzmann machine with {SETTINGS.hidden} hidden units learned "
+            "handwritten digits by persistent contrastive divergence. It is scored on digits it "
+            "never saw, beside a model that knows only how often each pixel is on. The partition "
+            "function is estimated by annealed importance sampling, from below and from above.",
+            table=pivot({"rows": scores}),
             facts=facts,
         ),
         Section(
             "Filling in what is hidden",
             "The model sees the upper half of a held-out digit and answers with the probability of "
-            "every hidden pixel. In threes: the digit, what the model sees, its answer.",
+            "every hidden pixel. In threes: the digit, what the model sees (blue is hidden), what "
+            "belief propagation answers. Belief propagation is quick and more certain than it "
+            "should be; Gibbs sampling takes its time and is better calibrated.",
+            table=pivot({"rows": more}),
             images=[Image(image_grid(shown, SHAPE, columns=12), "digit, seen, answer")],
         ),
         Section(
             "New digits",
-            "One sample each of 100 independent Gibbs chains, started from noise.",
-            images=[
-                Image(
-                    image_grid(1 / (1 + np.exp(-sample_fields)), SHAPE, columns=20),
-                    "samples (probabilities of the last half-step)",
-                )
-            ],
+            "The end of 100 independent Gibbs chains that started from noise.",
+            images=[Image(image_grid(samples, SHAPE, columns=20), "pixel probabilities")],
         ),
         Section(
             "Inside",
-            "What the first 60 hidden units look for.",
-            images=[
-                Image(
-                    filters(np.asarray(model.weights).T[:60], SHAPE, columns=20),
-                    "weights: blue below zero, red above",
-                )
-            ],
-            curves=[curve],
+            "What the first 60 hidden units look for, and how learning went.",
+            images=[Image(weights, "weights: blue below zero, red above")],
+            curves=[gap],
         ),
     ]
     write_sections(sections, page, "undirected: a first tour")
@@ -186,13 +175,13 @@ def _show(rows: list[dict[str, Any]], as_json: bool, where: dict[str, Any]) -> N
     if as_json:
         console.result({**where, "rows": rows}, True)
         return
-    from rich.table import Table as RichTable
+    from rich.table import Table
 
-    table = RichTable(title="Held-out digits")
-    for name in ("measure", "independent pixels", "RBM"):
-        table.add_column(name, justify="left" if name == "measure" else "right")
+    table = Table(title="Held-out digits")
+    for name in ("measure", "method", "value"):
+        table.add_column(name, justify="right" if name == "value" else "left")
     for row in rows:
-        ours = f"{row['rbm']:.3f} ± {row['stderr']:.3f}"
-        table.add_row(row["metric"], f"{row['independent_pixels']:.3f}", ours)
+        label = f"{row['metric']} ({row['better']} is better)"
+        table.add_row(label, row["method"], f"{row['ours']:.3f} ± {row['stderr']:.3f}")
     console.out.print(table)
     console.out.print(f"Wrote {where['page']} in {where['seconds']:.0f} s: open it in a browser.")

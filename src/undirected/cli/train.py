@@ -152,7 +152,8 @@ def train_model(
     train: np.ndarray, valid: np.ndarray, settings: Settings, work: Path, title: str = "fit"
 ) -> FitResult:
     """Fit with a progress bar; checkpoints and metrics go to the folder `work`."""
-    assert settings.batch and settings.epochs
+    assert settings.batch
+    assert settings.epochs
     key = jax.random.key(settings.seed)
     model = new_model(train, settings)
     coded = np.where(np.isnan(train), MISSING, train).astype(np.int8)

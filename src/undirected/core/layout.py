@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.numerics import binary_entropy, entropy, logsumexp, softplus
+from undirected.core.numerics import binary_entropy, entropy, is_zero, logsumexp, softplus
 
 
 class Domain(enum.Enum):
@@ -72,7 +72,9 @@ class Layout:
                     f"layout: visible block '{block.name}' comes after a hidden one; "
                     "put all visible blocks first"
                 )
-            if block.domain is Domain.CATEGORICAL and (block.states < 2 or block.size % block.states):
+            if block.domain is Domain.CATEGORICAL and (
+                block.states < 2 or block.size % block.states
+            ):
                 raise UndirectedError(
                     f"layout: categorical block '{block.name}' has {block.size} units, not a "
                     f"multiple of its {block.states} states"
@@ -128,7 +130,9 @@ def draw(
     if isinstance(where, Block):
         return _block_draw(where, fields, key)
     keys = jax.random.split(key, len(where.blocks))
-    parts = [_block_draw(b, fields[..., b.slice], k) for b, k in zip(where.blocks, keys, strict=True)]
+    parts = [
+        _block_draw(b, fields[..., b.slice], k) for b, k in zip(where.blocks, keys, strict=True)
+    ]
     return jnp.concatenate(parts, -1)
 
 
@@ -187,7 +191,7 @@ def block_means(
     block: Block, fields: Float[Array, "*batch size"], temperature: float | Array = 1.0
 ) -> Float[Array, "*batch size"]:
     """`means` of the units of one block."""
-    hard = isinstance(temperature, int | float) and temperature == 0
+    hard = is_zero(temperature)
     _discrete(block)
     if block.domain is Domain.BINARY:
         return 0.5 * (1.0 + jnp.sign(fields)) if hard else jax.nn.sigmoid(fields / temperature)

@@ -12,14 +12,14 @@ NEG_INF = -CERTAIN
 
 def softplus(x: Array, temperature: float | Array = 1.0) -> Array:
     """T log(1 + exp(x / T)); its limit max(0, x) at T = 0."""
-    if _is_zero(temperature):
+    if is_zero(temperature):
         return jnp.maximum(x, 0.0)
     return temperature * jax.nn.softplus(x / temperature)
 
 
 def logsumexp(x: Array, temperature: float | Array = 1.0, axis: int = -1) -> Array:
     """T log sum exp(x / T) along an axis; the maximum at T = 0."""
-    if _is_zero(temperature):
+    if is_zero(temperature):
         return jnp.max(x, axis)
     return temperature * jax.nn.logsumexp(x / temperature, axis)
 
@@ -32,7 +32,7 @@ def message(field: Array, weight: Array, temperature: float | Array = 1.0) -> Ar
     """
     half = 0.5 * weight
     hard = half + jnp.sign(weight) * jnp.clip(field + half, -jnp.abs(half), jnp.abs(half))
-    if _is_zero(temperature):
+    if is_zero(temperature):
         return hard
     up = jnp.log1p(jnp.exp(-jnp.abs(field + weight) / temperature))
     down = jnp.log1p(jnp.exp(-jnp.abs(field) / temperature))
@@ -55,5 +55,6 @@ def row(vector: Float[Array, " n"], like: Array) -> Array:
     return vector.reshape((1,) * (like.ndim - 1) + vector.shape)
 
 
-def _is_zero(temperature: float | Array) -> bool:
+def is_zero(temperature: float | Array) -> bool:
+    """Whether a temperature is the plain number 0: maximisation instead of a sum."""
     return isinstance(temperature, int | float) and temperature == 0

@@ -52,7 +52,7 @@ Factor = Any
 
 
 class Potentials(eqx.Module):
-    """Natural parameters: unary fields, factor groups, hard evidence (0 or +-CERTAIN), a constant."""
+    """Natural parameters: unary fields, factor groups, evidence (0 or +-CERTAIN), a constant."""
 
     unary: Float[Array, "*batch n"]
     factors: tuple[Factor, ...]
@@ -129,7 +129,7 @@ def statistics(p: Potentials, x: Float[Array, " n"]) -> Beliefs:
 
 
 def inner(p: Potentials, b: Beliefs) -> Float[Array, ""]:
-    """<natural, mean>: the expected negative energy of one instance; evidence contributes nothing."""
+    """<natural, mean>: the expected negative energy of one instance; evidence adds nothing."""
     total = p.offset + jnp.sum(p.unary * b.unary)
     for natural, mean in zip(p.factors, b.factors, strict=True):
         total = total + pairing(natural, mean)

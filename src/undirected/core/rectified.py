@@ -1,7 +1,7 @@
 """The rectified normal exp(l x - r x^2 / 2) on x >= 0: safe over the whole real line.
 
 With a = l / sqrt(r), the mean of the normal in standard deviations, all is a function of one number.
-For a > -1 the hazard phi(a) / Phi(a) gives it. Deep in the tail everything cancels there, and ratios
+Near zero and above, the hazard phi(a) / Phi(a) gives it. Deep in the tail everything cancels there, and ratios
 of moments are used instead: with I_k the integral of y^k / k! exp(a y - y^2 / 2),
 I_k / I_{k-1} = 1 / (-a + (k + 1) I_{k+1} / I_k), a continued fraction of positive terms.
 """
@@ -15,7 +15,6 @@ import numpy as np
 from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jaxtyping import Array, Float, Key
 
-_EDGE = -1.0  # where the continued fraction takes over
 _TAIL = 5.0  # where Newton's steps on the integrated hazard take over in `quantile`
 _NEWTON_STEPS = 3
 
@@ -43,9 +42,7 @@ def cumulants(l: Float[Array, "*s"], r: Float[Array, "*s"]) -> Cumulants:
     )
 
 
-def draw(
-    l: Float[Array, "*s"], r: Float[Array, "*s"], key: Key[Array, ""]
-) -> Float[Array, "*s"]:
+def draw(l: Float[Array, "*s"], r: Float[Array, "*s"], key: Key[Array, ""]) -> Float[Array, "*s"]:
     """One sample each, by inversion: exact however far the normal's mean lies below zero."""
     scale = 1 / jnp.sqrt(r)
     return quantile(l * scale, uniform(key, l.shape, l.dtype)) * scale
@@ -105,17 +102,15 @@ def erfcx(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
 @jax.custom_jvp
 def log_mass(a: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """Log of the integral of exp(a y - y^2 / 2) over y >= 0: log sqrt(pi / 2) erfcx(-a / sqrt 2)."""
-    body = jnp.maximum(a, _EDGE)
+    body, t = jnp.maximum(a, -_edge(a)), jnp.maximum(-a, _edge(a))
     near = 0.5 * body * body + log_ndtr(body) + 0.5 * np.log(2 * np.pi).item()
-    t = jnp.maximum(-a, -_EDGE)
-    return jnp.where(a < _EDGE, -jnp.log(t + _ratios(t, 1)[0]), near)
+    return jnp.where(a < -_edge(a), -jnp.log(t + _ratios(t, 1, _edge(a))[0]), near)
 
 
 @jax.custom_jvp
 def mean(a: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """Mean of the standard rectified normal, the derivative of `log_mass`."""
-    body = jnp.maximum(a, _EDGE)
-    return jnp.where(a < _EDGE, _tail(a)[0], body + _hazard(body))
+    return jnp.where(a < -_edge(a), _tail(a)[0], _body(a)[1])
 
 
 @jax.custom_jvp
@@ -123,7 +118,7 @@ def variance(a: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """Variance of the standard rectified normal, the derivative of `mean`."""
     one, two, _, _ = _tail(a)
     h, m = _body(a)
-    return jnp.where(a < _EDGE, one * (2 * two - one), 1 - h * m)
+    return jnp.where(a < -_edge(a), one * (2 * two - one), 1 - h * m)
 
 
 @jax.custom_jvp
@@ -132,7 +127,7 @@ def third(a: Float[Array, "*s"]) -> Float[Array, "*s"]:
     one, two, three, _ = _tail(a)
     h, m = _body(a)
     far = 2 * one * (3 * two * three - 3 * one * two + one * one)
-    return jnp.where(a < _EDGE, far, h * (m * m - (1 - h * m)))
+    return jnp.where(a < -_edge(a), far, h * (m * m - (1 - h * m)))
 
 
 def spread(a: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -143,7 +138,7 @@ def spread(a: Float[Array, "*s"]) -> Float[Array, "*s"]:
     h, m = _body(a)
     s = 1 - h * m
     fourth = h * (m * (3 * s - m * m) - h * (m * m - s))
-    return jnp.where(a < _EDGE, far, fourth + 2 * s * s)
+    return jnp.where(a < -_edge(a), far, fourth + 2 * s * s)
 
 
 @log_mass.defjvp
@@ -167,26 +162,26 @@ def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return third(*primals), fourth * tangents[0]
 
 
+def _edge(a: Array) -> float:
+    """The continued fraction takes over at a < -edge: where rounding in the body begins to tell."""
+    return 3.0 if a.dtype == jnp.float64 else 1.0
+
+
 def _body(a: Array) -> tuple[Array, Array]:
-    """Hazard and mean where a is not in the tail."""
-    body = jnp.maximum(a, _EDGE)
-    h = _hazard(body)
-    return h, body + h
-
-
-def _hazard(a: Array) -> Array:
-    """phi(a) / Phi(a)."""
-    return jnp.exp(-0.5 * a * a) / (np.sqrt(2 * np.pi).item() * ndtr(a))
+    """Hazard phi(a) / Phi(a), and the mean, where a is not in the tail."""
+    a = jnp.maximum(a, -_edge(a))
+    hazard = jnp.exp(-0.5 * a * a) / (np.sqrt(2 * np.pi).item() * ndtr(a))
+    return hazard, a + hazard
 
 
 def _tail(a: Array) -> tuple[Array, Array, Array, Array]:
     """The first four ratios of moments, at the edge of the tail where a is not in it."""
-    one, two, three, four = _ratios(jnp.maximum(-a, -_EDGE), 4)
+    one, two, three, four = _ratios(jnp.maximum(-a, _edge(a)), 4, _edge(a))
     return one, two, three, four
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _ratios(t: Array, count: int, lowest: float = -_EDGE) -> list[Array]:
+def _ratios(t: Array, count: int, lowest: float) -> list[Array]:
     """I_k / I_{k-1} for k = 1..count at a = -t, t >= lowest.
 
     Cut after K terms the fraction is wrong by about exp(-2 t sqrt(2 K)): K is chosen for rounding.

@@ -14,6 +14,7 @@ from scipy import stats
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import draw, log_normaliser
 from undirected.core.protocols import Kernel, Marginal
+from undirected.evaluation.estimate import check_binary, check_finite
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Bracket:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """From the lower end of the one to the upper end of the other, whichever reaches further."""
+        """From the lowest to the highest end of the two intervals."""
         low, high = self.lower.interval, self.upper.interval
         return min(low[0], high[0]), max(low[1], high[1])
 
@@ -71,10 +72,10 @@ def ais(
 ) -> AISResult:
     """log Z of `path.target` by annealing exact samples of `path.base`; Neal (2001), eq. 11.
 
-    log w = log Z_base + sum_k F_{k-1}(v_{k-1}) - F_k(v_{k-1}) with v_k moved by the kernel at beta_k,
-    and Z = mean w. Hidden units are summed out of the weights where the model has a free energy.
-    `path.base` has no couplings (`model.independent(data_means)`, or without means the uniform
-    distribution). `betas`: how many, evenly spaced from 0 to 1, or the increasing values themselves.
+    log w = log Z_base + sum_k F_{k-1}(v_{k-1}) - F_k(v_{k-1}), v_k moved from v_{k-1} by the kernel
+    at beta_k, and Z = mean w. Hidden units are summed out of the weights where the model has a free
+    energy. `path.base` has no couplings: `model.independent(data_means)`, or without means uniform.
+    `betas`: how many, evenly spaced from 0 to 1, or the increasing values themselves.
     """
     schedule = _schedule(betas)
     _check(path, confidence)
@@ -176,7 +177,7 @@ def _energy(model: Any, x: Float[Array, "chains n"]) -> Float[Array, " chains"]:
 
 
 def _refresh(model: Any, x: Float[Array, "chains n"], key: Key[Array, ""]) -> Array:
-    """Draw the hidden units given the visible ones: free energies weigh (v, h) with h from p(h | v)."""
+    """Draw h from p(h | v): free energies weigh such pairs, not hiddens of an earlier beta."""
     index = _hidden(model)
     if index is None:
         return x
@@ -201,9 +202,9 @@ def _log_mean(a: np.ndarray, confidence: float) -> tuple[float, float, float, fl
     """log mean exp(a), its standard error, the effective sample size, and a confidence interval.
 
     A t interval with ess - 1 degrees of freedom opens up when few chains carry the mean. Its lower
-    end goes no further than Markov's inequality P(mean w > Z / p) < p makes needless. Its upper end
-    goes at least as far as for a log-normal with the median of `a` and the spread of `a` above it: a
-    mean of skewed weights is mostly too low.
+    end stops where Markov's inequality, P(mean w > Z / p) < p, already holds. Its upper end goes at
+    least as far as for a log-normal with the median of `a` and the spread of `a` above it: a mean
+    of skewed weights is mostly too low.
     """
     n, top, miss = len(a), a.max(), (1 - confidence) / 2
     w = np.exp(a - top)
@@ -226,8 +227,8 @@ def _schedule(betas: int | ArrayLike) -> Float[np.ndarray, " betas"]:
     good = values.ndim == 1 and len(values) >= 2 and values[0] == 0 and values[-1] == 1
     if not (good and (np.diff(values) > 0).all()):
         raise UndirectedError(
-            f"ais: betas are {betas!r:.60}; pass a number of at least 2 or values that increase from "
-            "0 to 1"
+            f"ais: betas are {betas!r:.60}; pass a number of at least 2, or values that increase "
+            "from 0 to 1"
         )
     return values
 
@@ -237,7 +238,7 @@ def _check(path: Any, confidence: float) -> None:
     if not 0 < confidence < 1:
         raise UndirectedError(f"ais: confidence is {confidence}; wanted a value between 0 and 1")
     if path.base.layout != path.target.layout:
-        raise UndirectedError("ais: base and target have different layouts; use target.independent()")
+        raise UndirectedError("ais: base and target differ in layout; use target.independent()")
     if any(np.any(np.asarray(factor.weight) != 0) for factor in path.base.lower().factors):
         raise UndirectedError("ais: the base has couplings; use target.independent(data_means)")
     for leaf in jax.tree.leaves(eqx.filter(path, eqx.is_inexact_array)):
@@ -250,9 +251,8 @@ def _samples(target: Any, samples: ArrayLike) -> Float[Array, "chains n"]:
     visible_only = _hidden(target) is not None and x.shape[-1:] == (layout.n_visible,)
     if x.ndim != 2 or len(x) < 2 or not (visible_only or x.shape[1] == layout.n):
         raise UndirectedError(
-            f"reverse_ais: samples have shape {x.shape}; pass (chains, {layout.n}) with 2 chains or "
-            "more"
+            f"reverse_ais: samples have shape {x.shape}; pass (chains, {layout.n}), 2 or more"
         )
-    if not np.isfinite(x).all():
-        raise NotFinite("reverse_ais: samples contain NaN or infinite entries")
+    check_finite("reverse_ais: samples", x)
+    check_binary("reverse_ais: samples", x)
     return jnp.asarray(np.pad(x, [(0, 0), (0, layout.n - x.shape[1])]))

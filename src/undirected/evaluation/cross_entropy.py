@@ -66,10 +66,12 @@ def categorical_cross_entropy(
 def calibration(
     p: ArrayLike, target: ArrayLike, mask: ArrayLike | None = None, *, bins: int = 10
 ) -> list[CalibrationBin]:
-    """Predicted probability against observed frequency in equal bins of [0, 1]; empty ones left out."""
+    """Predicted probability against observed frequency, in those equal bins that are not empty."""
     p, t = _probabilities("calibration", p), _probabilities("targets", target)
     _same_shape("calibration", p.shape, t.shape)
     chosen = check_mask("calibration", mask, t.shape)
+    if not chosen.any():
+        raise UndirectedError("calibration: there are no rows, or the mask selects no entry")
     p, t = p[chosen], t[chosen]
     place = np.minimum((p * bins).astype(int), bins - 1)
     count = np.bincount(place, minlength=bins)
@@ -110,6 +112,6 @@ def _probabilities(caller: str, p: ArrayLike) -> np.ndarray:
 def _same_shape(caller: str, p: tuple[int, ...], target: tuple[int, ...]) -> None:
     if p != target or not target:
         raise UndirectedError(
-            f"{caller}: probabilities are for {p} variables, targets are {target}; wanted the same, "
-            "rows first"
+            f"{caller}: probabilities are for {p} variables, targets are {target}; wanted the same "
+            "shape, rows first"
         )

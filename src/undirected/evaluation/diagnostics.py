@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy import fft, special, stats
+from scipy import special, stats
 
 from undirected.core.errors import UndirectedError
 from undirected.evaluation.estimate import check_finite
@@ -25,8 +25,8 @@ def effective_sample_size(
     """Number of independent draws worth the traces (bulk); Vehtari et al. (2021), Sec. 3.2 and 4.3.
 
     Split chains, rank-normalised. Autocorrelations are summed in Geyer's pairs, kept from rising,
-    until a pair turns negative; of that one the first counts once if it is positive. NaN for a trace
-    that never moves.
+    until a pair turns negative; of that one the first counts once if it is positive. NaN for a
+    trace that never moves.
     """
     ranked = _ranked(_halves("effective_sample_size", traces))
     chains, steps = ranked.shape[:2]
@@ -50,7 +50,8 @@ def _halves(caller: str, traces: ArrayLike) -> np.ndarray:
     traces = np.asarray(traces, np.float64)
     if traces.ndim < 2 or traces.shape[1] < 4:
         raise UndirectedError(
-            f"{caller}: traces have shape {traces.shape}; pass (chains, steps, ...), 4 steps or more"
+            f"{caller}: traces have shape {traces.shape}; pass (chains, steps, ...) of at least 4 "
+            "steps"
         )
     check_finite(caller, traces)
     half = traces.shape[1] // 2
@@ -75,6 +76,5 @@ def _potential_reduction(x: np.ndarray) -> np.ndarray:
 def _autocovariance(x: np.ndarray) -> np.ndarray:
     """Autocovariance along steps at every lag, biased (divided by the number of steps)."""
     steps = x.shape[1]
-    spectrum = fft.rfft(x - x.mean(1, keepdims=True), fft.next_fast_len(2 * steps), axis=1)
-    full = fft.irfft(np.abs(spectrum) ** 2, fft.next_fast_len(2 * steps), axis=1)
-    return full[:, :steps] / steps
+    spectrum = np.fft.rfft(x - x.mean(1, keepdims=True), 2 * steps, axis=1)
+    return np.fft.irfft(np.abs(spectrum) ** 2, 2 * steps, axis=1)[:, :steps] / steps

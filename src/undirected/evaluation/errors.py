@@ -4,7 +4,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
-from undirected.evaluation.estimate import Estimate, check_binary, check_finite, check_mask, mean, ratio
+from undirected.evaluation.estimate import (
+    Estimate,
+    check_binary,
+    check_finite,
+    check_mask,
+    mean,
+    ratio,
+)
 
 
 def error_rate(predicted: ArrayLike, target: ArrayLike, mask: ArrayLike | None = None) -> Estimate:
@@ -34,7 +41,8 @@ def _alike(caller: str, predicted: ArrayLike, target: ArrayLike) -> tuple[np.nda
     p, t = np.asarray(predicted, np.float64), np.asarray(target, np.float64)
     if p.shape != t.shape or t.ndim < 1:
         raise UndirectedError(
-            f"{caller}: predictions have shape {p.shape}, targets {t.shape}; wanted the same, rows first"
+            f"{caller}: predictions have shape {p.shape}, targets {t.shape}; wanted equal shapes, "
+            "rows first"
         )
     check_finite(f"{caller}: predictions", p)
     check_binary(f"{caller}: targets", t)

@@ -36,7 +36,7 @@ def ratio(totals: ArrayLike, counts: ArrayLike) -> Estimate:
 
 
 def check_data(caller: str, layout: Layout, v: ArrayLike) -> Float[np.ndarray, "rows v"]:
-    """Rows of visible values that the layout's domains allow, or an error that says which is not."""
+    """Rows of visible values, all of which the layout's domains allow."""
     v = np.asarray(v, np.float32)
     if v.ndim != 2 or v.shape[1] != layout.n_visible:
         raise UndirectedError(
@@ -49,8 +49,9 @@ def check_data(caller: str, layout: Layout, v: ArrayLike) -> Float[np.ndarray, "
         if not block.visible or block.domain in (Domain.REAL, Domain.NONNEGATIVE):
             continue
         check_binary(f"{caller}: block '{block.name}'", part)
-        groups = part.reshape(len(v), -1, block.states)
-        if block.domain is Domain.CATEGORICAL and (groups.sum(-1) != 1).any():
+        if block.domain is Domain.BINARY:
+            continue
+        if (part.reshape(-1, block.states).sum(-1) != 1).any():
             raise UndirectedError(
                 f"{caller}: block '{block.name}' is categorical, but some of its groups of "
                 f"{block.states} units are not one-hot"
@@ -62,21 +63,23 @@ def check_finite(caller: str, values: np.ndarray) -> None:
     """Raise where an entry is NaN or infinite."""
     bad = values.size - np.isfinite(values).sum()
     if bad:
-        raise NotFinite(f"{caller}: {bad} of {values.size} entries are NaN or infinite; fill or drop them")
+        raise NotFinite(f"{caller}: {bad} of {values.size} entries are NaN or infinite")
 
 
 def check_binary(caller: str, values: np.ndarray) -> None:
     """Raise where an entry is neither 0 nor 1."""
     wrong = (values != 0) & (values != 1)
     if wrong.any():
-        raise UndirectedError(f"{caller}: got the value {values[wrong][0]}; wanted 0 or 1 (binarise first)")
+        raise UndirectedError(f"{caller}: got the value {values[wrong][0]}; wanted 0 or 1")
 
 
-def check_mask(caller: str, mask: ArrayLike | None, shape: tuple[int, ...]) -> Bool[np.ndarray, "..."]:
+def check_mask(
+    caller: str, mask: ArrayLike | None, shape: tuple[int, ...]
+) -> Bool[np.ndarray, "..."]:
     """The mask as booleans of this shape; all True without one."""
     chosen = np.ones(shape, bool) if mask is None else np.asarray(mask)
     if chosen.dtype != bool or chosen.shape != shape:
         raise UndirectedError(
-            f"{caller}: mask is {chosen.dtype} {chosen.shape}; wanted bool {shape}, like the targets"
+            f"{caller}: mask is {chosen.dtype} {chosen.shape}; wanted bool {shape} as the targets"
         )
     return chosen

@@ -26,7 +26,8 @@ def log_likelihood(model: Marginal, v: ArrayLike, log_z: float, *, chunk: int = 
     if not np.isfinite(log_z):
         raise UndirectedError(f"log_likelihood: log_z is {log_z}; pass a finite number")
     rows = check_data("log_likelihood", model.layout, v)
-    return _mean("log_likelihood", -_by_chunk(_free_energy, model, rows, chunk) - float(log_z))
+    free_energy = _by_chunk("log_likelihood", _free_energy, model, rows, chunk)
+    return mean(-free_energy - log_z)
 
 
 def pseudo_log_likelihood(model: Marginal, v: ArrayLike, *, chunk: int = 100) -> Estimate:
@@ -35,7 +36,7 @@ def pseudo_log_likelihood(model: Marginal, v: ArrayLike, *, chunk: int = 100) ->
     Besag (1975); a categorical variable is one term, normalised over its states.
     """
     rows = check_data("pseudo_log_likelihood", model.layout, v)
-    return _mean("pseudo_log_likelihood", _by_chunk(_pseudo, model, rows, chunk))
+    return mean(_by_chunk("pseudo_log_likelihood", _pseudo, model, rows, chunk))
 
 
 def reconstruction_error(model: Blocked, v: ArrayLike, *, chunk: int = 1000) -> Estimate:
@@ -49,14 +50,22 @@ def reconstruction_error(model: Blocked, v: ArrayLike, *, chunk: int = 1000) -> 
             "use pseudo_log_likelihood"
         )
     rows = check_data("reconstruction_error", model.layout, v)
-    return _mean("reconstruction_error", _by_chunk(_reconstruction, model, rows, chunk))
+    return mean(_by_chunk("reconstruction_error", _reconstruction, model, rows, chunk))
+
+
+def _by_chunk(
+    caller: str, value: Callable[[Any, Array], Array], model: Any, rows: np.ndarray, chunk: int
+) -> Float[np.ndarray, " rows"]:
+    """One value per row, computed for `chunk` rows at a time."""
+    values = np.asarray(_map(value, model, rows, chunk), np.float64)
+    check_finite(f"{caller}: result", values)
+    return values
 
 
 @eqx.filter_jit
-def _by_chunk(
-    value: Callable[[Any, Array], Array], model: Any, rows: Array, chunk: int
+def _map(
+    value: Callable[[Any, Array], Array], model: Any, rows: np.ndarray, chunk: int
 ) -> Float[Array, " rows"]:
-    """One value per row, `chunk` rows at a time."""
     return jax.lax.map(lambda v: value(model, v), rows, batch_size=chunk)
 
 
@@ -78,7 +87,7 @@ def _log_probability(block: Block, v: Array, fields: Array) -> Float[Array, ""]:
     if block.domain is Domain.CATEGORICAL:
         return (v * jax.nn.log_softmax(fields.reshape(-1, block.states), -1).ravel()).sum()
     raise UnsupportedFactor(
-        f"pseudo_log_likelihood: block '{block.name}' is {block.domain.value}; it must be binary or "
+        f"pseudo_log_likelihood: block '{block.name}' is {block.domain.value}; wanted binary or "
         "categorical"
     )
 
@@ -90,9 +99,3 @@ def _reconstruction(model: Blocked, v: Float[Array, " v"]) -> Float[Array, ""]:
         block = layout.blocks[i]
         x = x.at[block.slice].set(block_means(block, model.conditional(i, x)))
     return ((x[: layout.n_visible] - v) ** 2).mean()
-
-
-def _mean(caller: str, values: Array) -> Estimate:
-    values = np.asarray(values, np.float64)
-    check_finite(f"{caller}: result", values)
-    return mean(values)

@@ -9,10 +9,10 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import log_normaliser, means
-from undirected.core.numerics import message
+from undirected.core.numerics import is_zero, message
 from undirected.core.potentials import Beliefs, Bilinear, Potentials, inner, statistics
-from undirected.kernels import bipartite
 from undirected.inference.messages import Schedule, Traffic, pair_beliefs, quiet, renew
+from undirected.kernels import bipartite
 
 Carry = tuple[tuple[Traffic, ...], Float[Array, " n"], Array, Array]
 
@@ -22,19 +22,19 @@ class BeliefPropagation(eqx.Module):
 
     Runs `iterations` rounds, or until no unit's field moves by more than `tolerance`. One round
     sends every message once: the two directions of a dense bipartite group in turn, or all at once
-    where `parallel`. `damping` is the share of the old message kept. `temperature` 1 is sum-product,
-    0 max-product; log Z is the Bethe value T log sum exp(-E / T), at T = 0 the value of the state
-    that the max-marginals decode to.
+    where `parallel`. `damping` is the share of the old message kept. `temperature` 1 is
+    sum-product, 0 max-product; log Z is the Bethe value of T log sum exp(-E / T), at T = 0 the
+    value of the state that the max-marginals decode to.
     """
 
-    iterations: int = 100
+    iterations: int | Array = 100
     tolerance: float | None = 1e-4
     damping: float = 0.0
     temperature: float | Array = 1.0
     parallel: bool = False
 
     def __check_init__(self) -> None:
-        if self.iterations < 1:
+        if isinstance(self.iterations, int) and self.iterations < 1:
             raise UndirectedError(f"belief propagation: iterations is {self.iterations}, not >= 1")
         if not 0 <= self.damping < 1:
             raise UndirectedError(f"belief propagation: damping {self.damping} is not in [0, 1)")
@@ -74,38 +74,40 @@ class BeliefPropagation(eqx.Module):
         return change <= (1e-4 if self.tolerance is None else self.tolerance)
 
     def _suits_kernel(self, p: Potentials) -> bool:
-        """Undamped sum-product in turn, on one dense bipartite group of binary units."""
-        plain = isinstance(self.temperature, int | float) and self.temperature == 1
+        """Sum-product, in turn, on one dense bipartite group of binary units."""
         dense = len(p.factors) == 1 and isinstance(p.factors[0], Bilinear) and p.layout.is_binary
-        return plain and dense and self.damping == 0 and not self.parallel
+        return dense and not self.parallel and not is_zero(self.temperature)
 
     def _dense_bipartite(self, p: Potentials) -> Beliefs:
-        """The same beliefs from the kernel that fits the weights; log form where they are steep."""
-        factor = p.factors[0]
+        """The same beliefs from the kernel that fits the weights; log form where they are steep.
+
+        At temperature T the messages are T times those of the potentials divided by T.
+        """
+        T, factor = self.temperature, p.factors[0]
+        weight, fields = factor.weight / T, p.fields / T
         rows, cols = (p.layout.blocks[b].slice for b in (factor.rows, factor.cols))
 
         def by_kernel(gentle: bool) -> Callable[[], bipartite.Loop]:
-            fields = p.fields[rows], p.fields[cols]
-            return lambda: bipartite.sum_product(
-                factor.weight, *fields, self.iterations, self.tolerance, gentle
-            )
+            bounds = self.iterations, self.tolerance, self.damping
+            ends = fields[rows], fields[cols]
+            return lambda: bipartite.sum_product(weight, *ends, *bounds, gentle)
 
         def by_logs() -> bipartite.Loop:
             (traffic,), incoming, change, count = self._pass_messages(p)
-            return traffic.backward, incoming[rows], incoming[cols], change, count
+            return traffic.backward / T, incoming[rows] / T, incoming[cols] / T, change, count
 
-        steepest = jnp.max(jnp.abs(factor.weight), initial=0.0)
+        steepest = jnp.max(jnp.abs(weight), initial=0.0)
         level = (steepest > bipartite.GENTLE).astype(int) + (steepest > bipartite.STEEPEST)
         to_rows, at_rows, at_cols, change, count = jax.lax.switch(
             level, [by_kernel(True), by_kernel(False), by_logs]
         )
-        incoming = jnp.zeros_like(p.unary).at[rows].set(at_rows).at[cols].set(at_cols)
-        total = p.fields + incoming
+        incoming = jnp.zeros_like(fields).at[rows].set(at_rows).at[cols].set(at_cols)
+        total = fields + incoming
         unary = means(p.layout, total)
         cavity = total[rows][:, None] - to_rows
-        both = jax.nn.sigmoid(cavity + factor.weight) * unary[cols][None, :]
-        log_z = p.offset + log_normaliser(p.layout, p.unary + incoming, 1.0, p.evidence)
-        log_z = log_z - message(cavity, to_rows).sum()
+        both = jax.nn.sigmoid(cavity + weight) * unary[cols][None, :]
+        log_z = log_normaliser(p.layout, p.unary / T + incoming, 1.0, p.evidence)
+        log_z = p.offset + T * (log_z - message(cavity, to_rows).sum())
         pairs = (Bilinear(both, factor.rows, factor.cols),)
         return Beliefs(unary, pairs, log_z, self._settled(change), count)
 
@@ -119,7 +121,7 @@ class BeliefPropagation(eqx.Module):
     ) -> Beliefs:
         total = p.fields + incoming
         unary = means(p.layout, total, self.temperature)
-        if isinstance(self.temperature, int | float) and self.temperature == 0:
+        if is_zero(self.temperature):
             state = statistics(p, unary)
             return Beliefs(unary, state.factors, inner(p, state), converged, count)
         log_z = p.offset + log_normaliser(
@@ -136,7 +138,7 @@ class BeliefPropagation(eqx.Module):
 
 
 def SumProduct(
-    iterations: int = 100,
+    iterations: int | Array = 100,
     tolerance: float | None = 1e-4,
     damping: float = 0.0,
     parallel: bool = False,
@@ -146,7 +148,7 @@ def SumProduct(
 
 
 def MaxProduct(
-    iterations: int = 100,
+    iterations: int | Array = 100,
     tolerance: float | None = 1e-4,
     damping: float = 0.5,
     parallel: bool = False,

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.graph import Graph
 from undirected.core.layout import Block, Domain, Layout, log_normaliser
-from undirected.core.numerics import NEG_INF, logsumexp
+from undirected.core.numerics import NEG_INF, is_zero, logsumexp
 from undirected.core.potentials import Beliefs, Bilinear, Edges, Potentials, Symmetric, pulls
 
 MOST_STATES = 2**26
@@ -52,7 +52,7 @@ class Exact(eqx.Module):
 
         parts = jax.lax.map(lambda start: part(p, start), starts)
         log_z = logsumexp(parts, self.temperature)
-        if isinstance(self.temperature, int | float) and self.temperature == 0:
+        if is_zero(self.temperature):
             shares = jax.nn.one_hot(jnp.argmax(parts), parts.shape[0], dtype=parts.dtype)
         else:
             shares = jnp.exp((parts - log_z) / self.temperature)
@@ -133,7 +133,9 @@ def _listed_blocks(p: Potentials) -> tuple[int, ...]:
     blocks = range(len(p.layout.blocks))
     for block in p.layout.blocks:
         if block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
-            raise UndirectedError(f"exact: block '{block.name}' is {block.domain.value}, not finite")
+            raise UndirectedError(
+                f"exact: block '{block.name}' is {block.domain.value}, not finite"
+            )
     best = tuple(blocks)
     for keep in product((False, True), repeat=len(p.layout.blocks)):
         listed = tuple(i for i in blocks if keep[i])

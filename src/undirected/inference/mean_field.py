@@ -25,12 +25,12 @@ class MeanField(eqx.Module):
     log Z >= <potentials, beliefs> + entropy never falls; `log_z` is that bound.
     """
 
-    iterations: int = 100
+    iterations: int | Array = 100
     tolerance: float | None = 1e-5
     temperature: float | Array = 1.0
 
     def __check_init__(self) -> None:
-        if self.iterations < 1:
+        if isinstance(self.iterations, int) and self.iterations < 1:
             raise UndirectedError(f"mean field: iterations is {self.iterations}, not >= 1")
 
     @eqx.filter_jit

@@ -26,7 +26,7 @@ class Traffic(eqx.Module):
 
 
 class Schedule(eqx.Module):
-    """How messages are renewed: temperature, share of the old message kept, halves in turn or not."""
+    """How messages are renewed: temperature, share of the old one kept, in turn or at once."""
 
     temperature: float | Array
     damping: float = eqx.field(static=True)
@@ -131,7 +131,7 @@ def _(
 def _send(
     source: Block, target: Block, cavity: Array, weight: Array, temperature: float | Array
 ) -> Array:
-    """Messages (source variables x target units) from cavities (source units x target variables)."""
+    """Messages (source variables, target units) from cavities (source units, target variables)."""
     spread = jnp.repeat(cavity, target.width, 1) if target.width > 1 else cavity
     if source.domain is Domain.BINARY:
         return message(spread, weight, temperature)

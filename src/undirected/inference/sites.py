@@ -6,6 +6,7 @@ says all that the theories need of it. For binary units x^2 = x, so r only shift
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -111,7 +112,7 @@ def moments(
             result.append(Squares(second[p.layout.blocks[factor.block].slice], factor.block))
         else:
             means = statistic(factor, p.layout, site.mean).weight
-            result.append(_with_weight(factor, means + covariance(factor)))
+            result.append(eqx.tree_at(lambda f: f.weight, factor, means + covariance(factor)))
     return tuple(result)
 
 
@@ -125,15 +126,6 @@ def read_off(factor: Factor, p: Potentials, covariance: Float[Array, "n n"]) -> 
             part = covariance[blocks[factor.block].slice, blocks[factor.block].slice]
             return part * (1 - jnp.eye(len(part), dtype=part.dtype))
     return covariance[blocks[factor.rows].slice, blocks[factor.cols].slice]
-
-
-def _with_weight(factor: Factor, weight: Array) -> Factor:
-    match factor:
-        case Edges():
-            return Edges(weight, factor.graph)
-        case Symmetric():
-            return Symmetric(weight, factor.block)
-    return Bilinear(weight, factor.rows, factor.cols)
 
 
 def _edge_product(factor: Edges, x: Float[Array, "n c"]) -> Float[Array, "n c"]:

@@ -95,7 +95,11 @@ class ImprovedSusceptibility:
             mean = mean + (1 - self.damping) * (site.mean - mean)
             reaction = reaction + (1 - self.damping) * (matched - reaction)
             worst = jnp.maximum(jnp.maximum(change, moved), off)
-            return (mean, reaction, response), jnp.where(jnp.isnan(worst), jnp.inf, worst), count + 1
+            return (
+                (mean, reaction, response),
+                jnp.where(jnp.isnan(worst), jnp.inf, worst),
+                count + 1,
+            )
 
         def going(carry: tuple) -> Array:
             return (carry[1] > self.tolerance) & (carry[2] < self.iterations)
@@ -115,7 +119,9 @@ class _Responder:
         self.sparse = any(isinstance(factor, Edges) for factor in self.pair)
         if self.sparse and len(self.pair) > 1:
             names = ", ".join(type(f).__name__ for f in self.pair)
-            raise UndirectedError(f"susceptibility: Edges cannot be mixed with other groups ({names})")
+            raise UndirectedError(
+                f"susceptibility: Edges cannot be mixed with other groups ({names})"
+            )
 
     def quiet(self, site: Cumulants) -> Response:
         """The response of uncoupled units."""

@@ -24,30 +24,37 @@ def sum_product(
     weight: Float[Array, "a b"],
     row_fields: Float[Array, " a"],
     col_fields: Float[Array, " b"],
-    iterations: int,
+    iterations: int | Array,
     tolerance: float | None,
+    damping: float,
     gentle: bool,
 ) -> Loop:
     """Log messages into the rows, sums of messages at rows and columns, last change, iterations.
 
     One iteration sends rows to columns, then columns to rows. Needs |weight| <= STEEPEST, and
-    <= GENTLE where `gentle`, which takes one logarithm per `GROUP` messages.
+    <= GENTLE where `gentle`, which takes one logarithm per `GROUP` messages. Damping keeps a share
+    of the old log message, and needs a second array.
     """
     odds = jnp.exp(weight)
 
-    def step(carry: Loop) -> Loop:
-        ratio, at_rows, at_cols, _, count = carry
-        ratio = _renew(ratio, odds, (row_fields + at_rows)[:, None])
+    def step(carry: tuple) -> tuple:
+        down, ratio, at_rows, at_cols, _, count = carry
+        ratio, old = _renew(ratio, odds, (row_fields + at_rows)[:, None]), ratio
+        if down is not None:
+            down = ratio = _mix(ratio, down, damping)
         to_cols = _log_product(ratio, 0, gentle)
         ratio = _renew(ratio, odds, (col_fields + to_cols)[None, :])
+        if down is not None:
+            ratio = _mix(ratio, old, damping)
         to_rows = _log_product(ratio, 1, gentle)
         moved = jnp.maximum(
             jnp.max(jnp.abs(to_rows - at_rows), initial=0.0),
             jnp.max(jnp.abs(to_cols - at_cols), initial=0.0),
         )
-        return ratio, to_rows, to_cols, moved, count + 1
+        return down, ratio, to_rows, to_cols, moved, count + 1
 
     start = (
+        jnp.ones_like(weight) if damping else None,
         jnp.ones_like(weight),
         jnp.zeros_like(row_fields),
         jnp.zeros_like(col_fields),
@@ -58,11 +65,18 @@ def sum_product(
         end = jax.lax.fori_loop(0, iterations, lambda _, carry: step(carry), start)
     else:
 
-        def go_on(carry: Loop) -> Bool[Array, ""]:
-            return (carry[3] > tolerance) & (carry[4] < iterations)
+        def go_on(carry: tuple) -> Bool[Array, ""]:
+            return (carry[4] > tolerance) & (carry[5] < iterations)
 
         end = jax.lax.while_loop(go_on, step, start)
-    return (jnp.log(end[0]), *end[1:])
+    return (jnp.log(end[1]), *end[2:])
+
+
+def _mix(new: Float[Array, "a b"], old: Float[Array, "a b"], damping: float) -> Array:
+    """new^(1 - d) old^d."""
+    if damping == 0.5:
+        return jnp.sqrt(new) * jnp.sqrt(old)
+    return jnp.exp((1 - damping) * jnp.log(new) + damping * jnp.log(old))
 
 
 def _renew(ratio: Float[Array, "a b"], odds: Float[Array, "a b"], total: Array) -> Array:

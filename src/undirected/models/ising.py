@@ -76,9 +76,7 @@ class Ising(eqx.Module):
     def lower(self) -> Potentials:
         """One symmetric or edge group."""
         factor: Factor = (
-            Symmetric(self.couplings, 0)
-            if self.graph is None
-            else Edges(self.weights, self.graph)
+            Symmetric(self.couplings, 0) if self.graph is None else Edges(self.weights, self.graph)
         )
         return potentials(self.layout, self.bias, (factor,), self.offset)
 

@@ -77,9 +77,7 @@ class NonnegativeBM(eqx.Module):
         return model
 
     @classmethod
-    def from_data(
-        cls, data: Float[Array, "rows n"], graph: Graph | None = None
-    ) -> "NonnegativeBM":
+    def from_data(cls, data: Float[Array, "rows n"], graph: Graph | None = None) -> "NonnegativeBM":
         """Independent rectified normals with the first two moments of the data: where to start."""
         x = check_data(data)
         n = x.shape[1]
@@ -209,7 +207,9 @@ def check_data(data: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
     """The data as floats, refused with a reason where they are not finite or not nonnegative."""
     x = jnp.asarray(data)
     if x.ndim != 2 or x.shape[0] < 2:
-        raise UndirectedError(f"nonnegative data: got shape {x.shape}; pass (rows, units), rows > 1")
+        raise UndirectedError(
+            f"nonnegative data: got shape {x.shape}; pass (rows, units), rows > 1"
+        )
     x = x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(float)
     if not jnp.isfinite(x).all():
         bad = np.argwhere(~np.isfinite(np.asarray(x)))

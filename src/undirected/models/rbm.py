@@ -15,7 +15,7 @@ from undirected.core.potentials import Bilinear, Potentials, potentials
 
 
 class RBM(eqx.Module):
-    """-E(v, h) = v' W h + b' v + c' h; the last `label_states` visibles are one softmax variable."""
+    """-E(v, h) = v' W h + b' v + c' h; the last `label_states` visibles are one softmax unit."""
 
     weights: Float[Array, "V H"]
     visible_bias: Float[Array, " V"]
@@ -46,7 +46,7 @@ class RBM(eqx.Module):
         scale: float = 0.01,
         means: Float[Array, " V"] | None = None,
     ) -> "RBM":
-        """Small Gaussian weights; visible biases at the data's base rates where `means` is given."""
+        """Small Gaussian weights; visible biases at the data's base rates, given `means`."""
         weights = scale * jax.random.normal(key, (n_visible, n_hidden))
         model = cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden), label_states)
         if means is None:
@@ -147,4 +147,3 @@ class RBM(eqx.Module):
         """A model of zeros with these hyper-parameters."""
         V, H = config["n_visible"], config["n_hidden"]
         return cls(jnp.zeros((V, H)), jnp.zeros(V), jnp.zeros(H), config["label_states"])
-

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 WIDTH, HEIGHT = 400, 260
-LEFT, RIGHT, TOP, BOTTOM = 58, 12, 12, 44  # margins of the plotting area
+LEFT, RIGHT, TOP, BOTTOM = 58, 24, 12, 44  # margins of the plotting area
 POINTS = 400  # more are thinned, keeping the extremes of each stretch
 MARKED = 25  # a line of at most so many points shows each of them
 STYLES = 6  # line styles the page's CSS knows: .line-0 to .line-5

@@ -10,10 +10,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout, draw
 from undirected.core.potentials import Beliefs, Bilinear, Factor, Potentials, Symmetric, statistic
-from undirected.core.protocols import Info, Kernel, Model
+from undirected.core.protocols import Info, Kernel, Lowerable, Model
 
 BATCHES = 20
 """Consecutive batches of draws whose means carry the error bars: 20 states of memory per chain."""
@@ -76,6 +76,11 @@ def run_chains(
     for name, value, least in (("samples", samples, 1), ("burn_in", burn_in, 0), ("thin", thin, 1)):
         if value < least:
             raise UndirectedError(f"run_chains: {name} is {value}; pass {least} or more")
+    if moments and not isinstance(model, Lowerable):
+        raise UnsupportedFactor(
+            f"run_chains: moments need a model that lowers to potentials, got "
+            f"{type(model).__name__}; leave moments out"
+        )
     start_key, init_key, run_key = jax.random.split(key, 3)
     state = start
     if not isinstance(start, eqx.Module):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info
-from undirected.sampling.rectified import RectifiedState, nonnegative_start
+from undirected.sampling.rectified import RectifiedState, checked_start
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,9 @@ class ReflectiveHamiltonian:
                 "both must be above 0"
             )
 
-    def init(
-        self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]
-    ) -> RectifiedState:
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> RectifiedState:
         """Chains that start at x; what is below zero starts at zero."""
-        return RectifiedState(nonnegative_start("ReflectiveHamiltonian", model, x))
+        return RectifiedState(jnp.maximum(checked_start("ReflectiveHamiltonian", model, x), 0.0))
 
     def step(
         self,
@@ -86,9 +84,7 @@ class ExactHamiltonian:
     time: float = 0.5 * np.pi
     bounces: int = 1000
 
-    def init(
-        self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]
-    ) -> RectifiedState:
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> RectifiedState:
         """Chains that start at x, moved inside; an indefinite matrix is refused."""
         matrix = model.matrix
         if not isinstance(matrix, jax.core.Tracer):
@@ -98,7 +94,7 @@ class ExactHamiltonian:
                     f"ExactHamiltonian: the lowest eigenvalue of the couplings is {lowest:.3g}; "
                     "exact trajectories need a positive definite matrix, use ReflectiveHamiltonian"
                 )
-        start = nonnegative_start("ExactHamiltonian", model, x)
+        start = checked_start("ExactHamiltonian", model, x)
         return RectifiedState(jnp.maximum(start, 1e-6))
 
     def step(
@@ -127,7 +123,9 @@ class ExactHamiltonian:
             return x, count
 
         x, count = jax.vmap(travel)(state.x.reshape(-1, shape[-1]), speed)
-        moved = jnp.where(jnp.broadcast_to(free, shape).all(-1, keepdims=True), x.reshape(shape), state.x)
+        moved = jnp.where(
+            jnp.broadcast_to(free, shape).all(-1, keepdims=True), x.reshape(shape), state.x
+        )
         return RectifiedState(moved), {"bounces": count.reshape(shape[:-1]).astype(x.dtype)}
 
 

@@ -35,11 +35,9 @@ class RectifiedGibbs:
         if self.sweeps < 1:
             raise UndirectedError(f"RectifiedGibbs: sweeps is {self.sweeps}; pass 1 or more")
 
-    def init(
-        self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]
-    ) -> RectifiedState:
-        """Chains that start at x; what is below zero starts at zero."""
-        return RectifiedState(nonnegative_start("RectifiedGibbs", model, x))
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> RectifiedState:
+        """Chains that start at x; every unit that is free is drawn afresh in the first sweep."""
+        return RectifiedState(checked_start("RectifiedGibbs", model, x))
 
     def step(
         self,
@@ -62,7 +60,7 @@ class RectifiedGibbs:
         return RectifiedState(after), {"move": jnp.abs(after - state.x).mean(-1)}
 
 
-def nonnegative_start(kernel: str, model: Any, x: Float[Array, "*chains n"]) -> Array:
+def checked_start(kernel: str, model: Any, x: Float[Array, "*chains n"]) -> Array:
     """The states x, checked against the model."""
     layout = model.layout
     if not isinstance(model, Lowerable) or any(
@@ -77,7 +75,7 @@ def nonnegative_start(kernel: str, model: Any, x: Float[Array, "*chains n"]) -> 
             f"{kernel}: the start has shape {x.shape}, the model has {layout.n} units; pass states "
             f"(*chains, {layout.n})"
         )
-    return jnp.maximum(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float), 0.0)
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
 
 
 def _by_site(
@@ -105,7 +103,9 @@ def _by_colour(
         field = model.bias.at[sites].get(mode="clip")[:, None] - pull
         new = rectified.quantile(field * own, noise.at[sites].get(mode="clip")) * own
         kept = held.at[sites].get(mode="clip")
-        return x.at[sites].set(jnp.where(kept, x.at[sites].get(mode="clip"), new), mode="drop"), None
+        return x.at[sites].set(
+            jnp.where(kept, x.at[sites].get(mode="clip"), new), mode="drop"
+        ), None
 
     return lax.scan(visit, x, graph.colours)[0]
 

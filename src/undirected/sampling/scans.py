@@ -1,4 +1,4 @@
-"""Inner loops of single-site Gibbs sampling: sparse by colour, dense by site; columns are chains."""
+"""Inner loops of single-site Gibbs sampling: sparse by colour, dense by site, on (n, chains)."""
 
 from collections.abc import Callable
 
@@ -66,12 +66,13 @@ def scan_sites(
     n = x.shape[0]
     tile = min(TILE, n)
     count = -(-n // tile)
+    unlinked = fields + noise
 
     def visit_tile(k: Array, x: Array) -> Array:
         first = (count - 1 - k if backward else k) * tile
         start = jnp.minimum(first, n - tile)
-        rows, here, loose, noisy = (
-            lax.dynamic_slice_in_dim(a, start, tile) for a in (weight, x, free, fields + noise)
+        rows, here, loose, level = (
+            lax.dynamic_slice_in_dim(a, start, tile) for a in (weight, x, free, unlinked)
         )
         loose = loose & (start + jnp.arange(tile) >= first)[:, None]
         inside = lax.dynamic_slice_in_dim(rows, start, tile, 1)
@@ -82,7 +83,7 @@ def scan_sites(
             new = jnp.where(loose[i], (level[i] > 0).astype(x.dtype), here[i])
             return here.at[i].set(new), level + inside[:, i, None] * (new - here[i])[None]
 
-        here, _ = lax.fori_loop(0, tile, visit, (here, noisy + rows @ x))
+        here, _ = lax.fori_loop(0, tile, visit, (here, level + rows @ x))
         return lax.dynamic_update_slice_in_dim(x, here, start, 0)
 
     return lax.fori_loop(0, count, visit_tile, x)

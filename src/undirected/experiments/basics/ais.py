@@ -4,6 +4,7 @@ An RBM trained on digits (log Z by a sum over all hidden states) and the periodi
 and at its critical temperature (log Z by a transfer matrix), with 20 keys each.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -14,8 +15,9 @@ import optax
 from jaxtyping import Array, Float, Key
 
 from undirected.core.graph import torus
+from undirected.core.protocols import Kernel
 from undirected.data import mnist5k
-from undirected.evaluation import Bracket, bracket, log_likelihood
+from undirected.evaluation import AISResult, Bracket, bracket, log_likelihood
 from undirected.experiments.record import Row
 from undirected.experiments.stages import Context
 from undirected.inference import Exact
@@ -44,28 +46,27 @@ CONFIG = {
 def run(config: dict[str, Any], seed: int, context: Context) -> list[Row]:
     """Coverage, error, width, effective sample size and reverse gap for every case."""
     key = jax.random.key(seed)
-    trained = context.stage("train", lambda: _train(config, key))
-    model = RBM(*(jnp.asarray(trained[name]) for name in ("weights", "visible", "hidden")))
+
+    def check(case: str, method: str, path: Path, kernel: Kernel, log_z: float) -> list[Row]:
+        return context.stage(
+            f"{case}, {method}",
+            lambda: _check(case, method, path, kernel, log_z, config, key, context),
+        )
+
     case = f"RBM 784x{config['hidden']} on MNIST digits"
-    log_z = context.stage("exact", lambda: float(_exact(model)))
-    rows = context.stage("likelihood", lambda: _likelihood_rows(case, model, log_z))
+    trained = {
+        k: jnp.asarray(v) for k, v in context.stage("train", lambda: _train(config, key)).items()
+    }
+    model = RBM(trained["weights"], trained["visible_bias"], trained["hidden_bias"])
+    log_z = context.stage("exact log Z", lambda: float(_exact(model)))
+    rows = context.stage("likelihood", lambda: _likelihood(case, model, log_z))
     for base in config["bases"]:
         start = model.independent(trained["means"] if base == "data means" else None)
-        path = Path(start, model)
-        title = f"AIS from {base}"
-        rows += context.stage(
-            f"{case}, {title}",
-            lambda p=path, m=title: _rows(case, m, p, BlockGibbs(), log_z, config, key, context),
-        )
+        rows += check(case, f"AIS from {base}", Path(start, model), BlockGibbs(), log_z)
     for temperature in config["temperatures"]:
         case = f"Ising torus {config['side']}x{config['side']}, T = {temperature}"
-        path, truth = _ising(config["side"], temperature)
-        rows += context.stage(
-            case,
-            lambda c=case, p=path, t=truth: _rows(
-                c, "AIS from uniform", p, Gibbs(), t, config, key, context
-            ),
-        )
+        path, log_z = _ising(config["side"], temperature)
+        rows += check(case, "AIS from uniform", path, Gibbs(), log_z)
     return rows
 
 
@@ -75,13 +76,8 @@ def _train(config: dict[str, Any], key: Key[Array, ""]) -> dict[str, Array]:
     model = RBM.create(v.shape[1], config["hidden"], key, means=v.mean(0))
     objective = Persistent(kernel=BlockGibbs(), chains=100)
     result = fit(model, objective, optax.adam(2e-3), Batches(v, 100), key, epochs=config["epochs"])
-    m = result.model
-    return {
-        "weights": m.weights,
-        "visible": m.visible_bias,
-        "hidden": m.hidden_bias,
-        "means": v.mean(0),
-    }
+    names = ("weights", "visible_bias", "hidden_bias")
+    return {"means": v.mean(0)} | {name: getattr(result.model, name) for name in names}
 
 
 @eqx.filter_jit
@@ -90,7 +86,7 @@ def _exact(model: RBM) -> Float[Array, ""]:
 
 
 def _ising(side: int, temperature: float) -> tuple[Path, float]:
-    """The path from uniform spins to the model, and log Z = log trace of the transfer matrix ^ side."""
+    """The path from uniform spins to the model, and log Z by the transfer matrix between rows."""
     graph = torus(side, side)
     couplings = jnp.full(graph.n_edges, 1 / temperature)
     model = Ising.from_spins(couplings, jnp.zeros(graph.n), graph)
@@ -101,18 +97,17 @@ def _ising(side: int, temperature: float) -> tuple[Path, float]:
     return Path(model.independent(), model), float(np.log((values**side).sum()))
 
 
-def _likelihood_rows(case: str, model: RBM, log_z: float) -> list[Row]:
-    test = (mnist5k().test.x > 127).astype(np.float32)
-    value = log_likelihood(model, test, log_z)
+def _likelihood(case: str, model: RBM, log_z: float) -> list[Row]:
+    value = log_likelihood(model, mnist5k().test.x > 127, log_z)
     metric = "test log-likelihood (nats)"
-    return [Row(case, "exact", metric, value.mean, value.stderr, value.n, better="higher")]
+    return [Row(case, "exact log Z", metric, value.mean, value.stderr, value.n, better="higher")]
 
 
-def _rows(
+def _check(
     case: str,
     method: str,
     path: Path,
-    kernel: Any,
+    kernel: Kernel,
     log_z: float,
     config: dict[str, Any],
     key: Key[Array, ""],
@@ -121,26 +116,39 @@ def _rows(
     """Run with one key after the other and hold the intervals against the exact value."""
     found: list[Bracket] = []
     for i in range(config["runs"]):
-        context.progress(f"{case}: run {i + 1}", i / config["runs"])
+        context.progress(f"{case}, {method}: run {i + 1}", i / config["runs"])
         one = jax.random.fold_in(key, i)
         found.append(bracket(path, kernel, one, chains=config["chains"], betas=config["betas"]))
-    lower, upper = [b.lower for b in found], [b.upper for b in found]
 
-    def row(metric: str, values: list[float], better: str) -> Row:
-        stderr = np.std(values, ddof=1) / np.sqrt(len(values))
-        return Row(case, method, metric, float(np.mean(values)), stderr, len(values), better=better)
+    def count(metric: str, hits: Iterable[bool]) -> Row:
+        return Row(case, method, metric, sum(hits), None, len(found), better="higher")
 
-    def share(metric: str, hits: list[bool]) -> Row:
-        return Row(case, method, metric, sum(hits), None, len(hits), better="higher")
+    def average(metric: str, values: Iterable[float], better: str = "lower") -> Row:
+        a = np.array(list(values))
+        stderr = a.std(ddof=1) / np.sqrt(len(a))
+        return Row(case, method, metric, a.mean(), stderr, len(a), better=better)
 
-    inside = [[low <= log_z <= high for low, high in (r.interval for r in side)] for side in (lower, upper)]
+    def holds(result: AISResult) -> bool:
+        return result.interval[0] <= log_z <= result.interval[1]
+
+    errors = np.array([b.lower.log_z - log_z for b in found])
+    bias = abs(errors.mean()), errors.std(ddof=1) / np.sqrt(len(errors))
+    width = (b.lower.interval[1] - b.lower.interval[0] for b in found)
+    gap = (b.upper.log_z - b.lower.log_z for b in found)
     return [
-        share("runs whose 99 % interval holds log Z", inside[0]),
-        share("runs whose reverse 99 % interval holds log Z", inside[1]),
-        share("runs whose forward and reverse intervals meet", [b.agree for b in found]),
-        row("absolute error of log Z (nats)", [abs(r.log_z - log_z) for r in lower], "lower"),
-        row("error of log Z (nats)", [r.log_z - log_z for r in lower], "lower"),
-        row("reverse minus forward (nats)", [b.upper.log_z - b.lower.log_z for b in found], "lower"),
-        row("width of the interval (nats)", [r.interval[1] - r.interval[0] for r in lower], "lower"),
-        row("effective sample size", [r.ess for r in lower], "higher"),
+        count("runs whose 99 % interval holds log Z", (holds(b.lower) for b in found)),
+        count("runs whose reverse 99 % interval holds log Z", (holds(b.upper) for b in found)),
+        count("runs whose two intervals meet", (b.agree for b in found)),
+        Row(
+            case,
+            method,
+            "size of the mean error of log Z (nats)",
+            *bias,
+            len(found),
+            better="lower",
+        ),
+        average("absolute error of log Z (nats)", abs(errors)),
+        average("width of the interval (nats)", width),
+        average("reverse minus forward (nats)", gap),
+        average("effective sample size", (b.lower.ess for b in found), "higher"),
     ]

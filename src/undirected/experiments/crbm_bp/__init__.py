@@ -1,0 +1,1 @@
+"""Conditional RBMs with matrix belief propagation (Ping & Ihler, AISTATS 2017)."""

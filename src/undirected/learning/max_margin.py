@@ -1,0 +1,116 @@
+"""Max-margin and perceptron learning of models with hidden units."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.potentials import shift
+from undirected.core.protocols import Inference, Info, Kernel
+from undirected.learning.phases import detach, visible
+
+
+def hamming(v: Float[Array, " v"]) -> Float[Array, "2 v"]:
+    """Loss of answering 0, and of answering 1, for every unit whose true value is v."""
+    return jnp.stack([v, 1.0 - v])
+
+
+@dataclass(frozen=True)
+class MaxMargin:
+    """max_v [loss(v, v_n) + s(v)] - s(v_n), by loss-augmented inference (crbm-bp, eqs 6, 7).
+
+    `hidden="sum"`: s(v) = log sum_h exp(-E), the marginal structured SVM (with `MixedProduct`);
+    `hidden="max"`: s(v) = max_h -E, the latent structured SVM (with `MaxProduct`). `loss(v)` gives
+    the loss of a 0 and of a 1 at every visible unit.
+    """
+
+    infer: Inference
+    loss: Callable[[Array], Array] = hamming
+    hidden: Literal["sum", "max"] = "sum"
+
+    def __post_init__(self) -> None:
+        if self.hidden not in ("sum", "max"):
+            raise UndirectedError(f"max-margin: hidden is {self.hidden!r}; pass 'sum' or 'max'")
+
+    def init(self, model: Any, batch: Array, key: Key[Array, ""]) -> None:
+        """Nothing is carried from step to step."""
+        return None
+
+    def __call__(
+        self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[None, Info]]:
+        """The mean margin violation and its subgradient."""
+        v = visible(model, batch)
+        constant = detach(model).lower()
+
+        def rival(row: Array, key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+            off, on = self.loss(row)
+            beliefs = self.infer(shift(constant, on - off), key)
+            answer = (beliefs.unary[: row.shape[0]] > 0.5).astype(row.dtype)
+            cost = jnp.where(answer > 0, on, off).sum()
+            return jax.lax.stop_gradient(answer), cost, beliefs.converged
+
+        answers, costs, converged = jax.vmap(rival)(v, jax.random.split(key, len(v)))
+        margin = costs + self._score(model, answers) - self._score(model, v)
+        wrong = jnp.abs(answers - v).mean()
+        return margin.mean(), (
+            None,
+            {"violation": margin.mean(), "flipped": wrong, "converged": converged.mean()},
+        )
+
+    def _score(self, model: Any, v: Float[Array, "rows v"]) -> Float[Array, " rows"]:
+        if self.hidden == "sum":
+            return -model.free_energy(v)
+        return v @ model.visible_bias + jax.nn.relu(model.hidden_fields(v)).sum(-1)
+
+
+@dataclass(frozen=True)
+class PerceptronLoss:
+    """CD-PercLoss (Mnih, Larochelle & Hinton 2011): F(v_n) - F(best), where a search finds better.
+
+    The search is a chain of `steps` kernel steps that starts at the visible units' own biases (in a
+    conditional model: the logistic regression) and keeps the state of lowest free energy it meets.
+    """
+
+    kernel: Kernel
+    steps: int = 10
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise UndirectedError(f"perceptron loss: steps is {self.steps}; pass 1 or more")
+
+    def init(self, model: Any, batch: Array, key: Key[Array, ""]) -> None:
+        """Nothing is carried from step to step."""
+        return None
+
+    def __call__(
+        self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[None, Info]]:
+        """The mean loss; rows that no better state was found for add nothing."""
+        v = visible(model, batch)
+        constant = detach(model)
+        start_key, init_key, key = jax.random.split(key, 3)
+        odds = jnp.broadcast_to(constant.visible_bias, v.shape)
+        first = jax.random.bernoulli(start_key, jax.nn.sigmoid(odds)).astype(v.dtype)
+        hidden = jnp.zeros((*v.shape[:-1], constant.n_hidden), v.dtype)
+        state = self.kernel.init(constant, jnp.concatenate([first, hidden], -1), init_key)
+        free = jnp.ones(constant.layout.n, bool)
+
+        def move(carry: tuple[Any, Array, Array], key: Key[Array, ""]) -> tuple[Any, None]:
+            state, best, level = carry
+            state, _ = self.kernel.step(constant, state, free, key)
+            here = state.x[..., : v.shape[-1]]
+            energy = constant.free_energy(here)
+            better = energy < level
+            best = jnp.where(better[..., None], here, best)
+            return (state, best, jnp.minimum(energy, level)), None
+
+        search = (state, first, constant.free_energy(first))
+        (_, best, level), _ = jax.lax.scan(move, search, jax.random.split(key, self.steps))
+        beaten = (level < constant.free_energy(v)).astype(v.dtype)
+        loss = beaten * (model.free_energy(v) - model.free_energy(best))
+        return loss.mean(), (None, {"beaten": beaten.mean()})

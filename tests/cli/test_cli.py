@@ -1,0 +1,221 @@
+"""The commands as a user types them: what they write, what they print, how they fail."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from undirected.cli import main
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    """Call the program; gives (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["undirected", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+def write_csv(path, values, names=None):
+    lines = [",".join(names)] if names else []
+    lines += [",".join("" if np.isnan(v) else str(int(v)) for v in row) for row in values]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def copies(rows=400, missing=0.0, seed=0):
+    """Three fair bits and three copies of them: the second half is known from the first."""
+    rng = np.random.default_rng(seed)
+    half = rng.integers(0, 2, (rows, 3)).astype(float)
+    values = np.concatenate([half, half], 1)
+    values[rng.random(values.shape) < missing] = np.nan
+    return values
+
+
+NAMES = ["a", "b", "c", "a2", "b2", "c2"]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A model folder, fitted once by the command itself to rows of which some entries miss."""
+    folder = tmp_path_factory.mktemp("fitted")
+    write_csv(folder / "table.csv", copies(600, 0.1), NAMES)
+    arguments = ["fit", folder / "table.csv", "--out", folder / "model", "--image", "2x3"]
+    settings = ["--hidden", 12, "--epochs", 100, "--learning-rate", 0.02, "--json"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["undirected", *map(str, [*arguments, *settings])])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    assert not stop.value.code
+    return folder / "model"
+
+
+def test_fit_and_query_learn_the_copies(run, fitted, tmp_path):
+    asked = copies(20, seed=1)
+    asked[:, 3:] = np.nan
+    write_csv(tmp_path / "asked.csv", asked, NAMES)
+    code, out, _ = run("query", fitted, "asked.csv", "--out", "p.csv", "--completion", "best.csv")
+    assert code == 0
+    assert "60 missing entries of 20 rows answered" in out
+    p = np.loadtxt(tmp_path / "p.csv", delimiter=",", skiprows=1)
+    best = np.loadtxt(tmp_path / "best.csv", delimiter=",", skiprows=1)
+    truth = copies(20, seed=1)
+    assert np.array_equal(p[:, :3], truth[:, :3])
+    assert np.array_equal((p > 0.5).astype(float), truth)
+    assert np.array_equal(best, truth)
+    assert (tmp_path / "p.csv").read_text().splitlines()[0] == ",".join(NAMES)
+
+
+@pytest.mark.parametrize("method", ["mf", "gibbs", "exact"])
+def test_other_query_methods_agree(run, fitted, tmp_path, method):
+    asked = copies(10, seed=2)
+    asked[:, 3:] = np.nan
+    write_csv(tmp_path / "asked.csv", asked, NAMES)
+    code, out, _ = run("query", fitted, "asked.csv", "--out", "p.npy", "--method", method, "--json")
+    assert code == 0
+    assert json.loads(out)["missing"] == 30
+    assert np.array_equal(np.load(tmp_path / "p.npy") > 0.5, copies(10, seed=2) > 0.5)
+
+
+def test_columns_are_found_by_name(run, fitted, tmp_path):
+    asked = copies(5, seed=3)
+    asked[:, 3:] = np.nan
+    write_csv(tmp_path / "turned.csv", asked[:, ::-1], NAMES[::-1])
+    assert run("query", fitted, "turned.csv", "--out", "p.npy")[0] == 0
+    assert np.array_equal(np.load(tmp_path / "p.npy") > 0.5, copies(5, seed=3) > 0.5)
+
+
+def test_sample_writes_rows_and_a_picture(run, fitted, tmp_path):
+    code, out, _ = run(
+        "sample", fitted, "--out", "s.npz", "--count", 200, "--sweeps", 300, "--png", "s.png"
+    )
+    assert code == 0
+    assert "Wrote s.png" in out
+    x = np.load(tmp_path / "s.npz")["x"]
+    assert x.shape == (200, 6)
+    assert (x[:, :3] == x[:, 3:]).mean() > 0.85
+    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sample_given_a_row_keeps_it(run, fitted, tmp_path):
+    (tmp_path / "given.csv").write_text("a,b,c,a2,b2,c2\n1,0,1,,,\n")
+    assert run("sample", fitted, "--out", "s.npy", "--count", 50, "--given", "given.csv")[0] == 0
+    x = np.load(tmp_path / "s.npy")
+    assert (x[:, :3] == [1, 0, 1]).all()
+    assert (x[:, 3:] == [1, 0, 1]).mean() > 0.85
+
+
+def test_evaluate_exact_and_ais_agree(run, fitted, tmp_path):
+    write_csv(tmp_path / "test.csv", copies(100, seed=4), NAMES)
+    code, out, _ = run("evaluate", fitted, "test.csv", "--json")
+    exact = json.loads(out)
+    assert code == 0 and exact["log_z_method"] == "exact"
+    assert -6 * np.log(2) < exact["log_likelihood"] < -3 * np.log(2) + 0.01
+    sampled = json.loads(run("evaluate", fitted, "test.csv", "--method", "ais", "--json")[1])
+    low, high = sampled["log_z_interval"]
+    assert low <= exact["log_z"] <= high
+    code, out, _ = run("evaluate", fitted, "test.csv")
+    assert "nats" in out and "by exact" in out
+
+
+def test_an_ising_model_by_pseudo_likelihood(run, tmp_path):
+    write_csv(tmp_path / "table.csv", copies(300), NAMES)
+    code, out, _ = run(
+        "fit", "table.csv", "--out", "m", "--model", "ising", "--epochs", 40, "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["settings"]["method"] == "pl"
+    write_csv(tmp_path / "test.csv", copies(50, seed=4), NAMES)
+    assert run("evaluate", "m", "test.csv")[0] == 0
+
+
+@pytest.mark.parametrize("method", ["cd", "bp", "exact"])
+def test_every_method_fits(run, tmp_path, method):
+    write_csv(tmp_path / "table.csv", copies(60, 0.1), NAMES)
+    code, _, err = run("fit", "table.csv", "--out", "m", "--method", method, "--epochs", 2)
+    assert code == 0, err
+
+
+BAD_TABLES = {
+    "ragged": ("a,b\n0,1\n1\n", "line 3"),
+    "text": ("a,b\n0,yes\n1,0\n", "yes"),
+    "two": ("a,b\n0,2\n1,0\n", "2"),
+    "fraction": ("a,b\n0,0.5\n1,0\n", "0.5"),
+    "empty": ("", "empty"),
+    "header only": ("a,b\n", "no rows"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TABLES)
+def test_malformed_tables_get_their_own_message(run, tmp_path, kind):
+    text, wanted = BAD_TABLES[kind]
+    (tmp_path / "bad.csv").write_text(text)
+    code, out, err = run("fit", "bad.csv")
+    assert code == 1 and out == ""
+    assert err.startswith("error:") and "bad.csv" in err and wanted in err
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["fit", "none.csv"], "no such file"),
+        (["fit", "table.csv", "--model", "dbn"], "model 'dbn' is unknown; pass rbm or ising"),
+        (["fit", "table.csv", "--method", "sgd"], "method 'sgd' is unknown"),
+        (["fit", "table.csv", "--image", "3x3"], "3x3 has 9 pixels, the table has 6 columns"),
+        (["fit", "table.csv", "--image", "six"], "not a shape"),
+        (["fit", "table.csv", "--hidden", "0"], "hidden is 0"),
+        (["fit", "table.csv", "--validation", "1.5"], "validation is 1.5"),
+        (["query", "nowhere", "table.csv", "--out", "o.csv"], "nowhere"),
+        (["reproduce", "tempred"], "tempred"),
+        (["data", "fetch", "mnits"], "mnist"),
+    ],
+)
+def test_wrong_wishes_are_explained(run, tmp_path, arguments, wanted):
+    write_csv(tmp_path / "table.csv", copies(20), NAMES)
+    code, _, err = run(*arguments)
+    assert code == 1
+    assert wanted in " ".join(err.split())
+
+
+def test_wrong_usage_exits_with_two(run):
+    assert run("fit")[0] == 2
+    assert run("fit", "table.csv", "--no-such-option")[0] == 2
+    assert run("dance")[0] == 2
+
+
+def test_a_table_of_other_columns_is_refused(run, fitted, tmp_path):
+    write_csv(tmp_path / "t.csv", copies(4)[:, :5], NAMES[:5])
+    code, _, err = run("evaluate", fitted, "t.csv")
+    assert code == 1 and "5 columns, the model has 6" in err
+    write_csv(tmp_path / "t.csv", copies(4), [*NAMES[:5], "zz"])
+    code, _, err = run("evaluate", fitted, "t.csv")
+    assert code == 1 and "no column 'zz'" in err
+
+
+def test_an_interrupted_fit_with_other_settings_is_not_mixed(run, tmp_path):
+    write_csv(tmp_path / "table.csv", copies(50), NAMES)
+    work = tmp_path / "m" / "training"
+    (work / "checkpoints").mkdir(parents=True)
+    (work / "plan.json").write_text('{"settings": {}}')
+    code, _, err = run("fit", "table.csv", "--out", "m")
+    assert code == 1 and "--fresh" in err
+    assert run("fit", "table.csv", "--out", "m", "--epochs", 1, "--fresh")[0] == 0
+
+
+def test_lists(run):
+    assert "mnist" in run("data", "list")[1].split()
+    assert any(name.startswith("basics/") for name in run("reproduce")[1].split())
+
+
+def test_help_teaches(run):
+    for command in ("fit", "query", "sample", "evaluate", "reproduce", "report", "demo"):
+        code, out, _ = run(command, "--help")
+        assert code == 0 and "Usage" in out and "--json" in out

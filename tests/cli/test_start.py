@@ -1,0 +1,50 @@
+"""Start-up and size: what is imported before a command runs, and how much memory a table takes."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\n"
+        "sys.argv = ['undirected', '--help']\n"
+        "from undirected.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'jax', 'numpy', 'matplotlib', 'sklearn', 'scipy', 'optax', 'pandas'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_rows_stay_small(tmp_path):
+    """100,000 x 60 with missing entries: fitted and queried, peak memory under 1.5 GB."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 2, (100_000, 60)).astype(object)
+    values[rng.random(values.shape) < 0.05] = ""
+    text = "\n".join(",".join(map(str, row)) for row in values.tolist())
+    (tmp_path / "t.csv").write_text(",".join(f"c{i}" for i in range(60)) + "\n" + text + "\n")
+    code = (
+        "import json, resource, sys\n"
+        "from undirected.cli import main\n"
+        "def call(*a):\n"
+        "    sys.argv = ['undirected', *a]\n"
+        "    try:\n        main()\n"
+        "    except SystemExit as stop:\n        assert not stop.code, stop.code\n"
+        "call('fit', 't.csv', '--out', 'm', '--epochs', '1', '--hidden', '20', '--json')\n"
+        "call('query', 'm', 't.csv', '--out', 'a.npy', '--json')\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    fitted, asked, peak = done.stdout.splitlines()
+    assert json.loads(fitted)["rows"] == json.loads(asked)["rows"] == 100_000
+    assert not np.isnan(np.load(tmp_path / "a.npy")).any()
+    assert int(peak) < 1_500_000

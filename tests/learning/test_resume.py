@@ -1,0 +1,188 @@
+"""A run that was stopped, by whatever cause, goes on to the same bits."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tests.learning import resumable, support
+from undirected.core.errors import BadFile, UndirectedError
+from undirected.io.checkpoint import Checkpoints
+from undirected.io.metrics import read
+from undirected.learning import Batches, Diverged, Persistent, PseudoLikelihood, fit
+from undirected.models import RBM
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The outcome and the log of a run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    result = resumable.train(folder)
+    assert result.stopped == "steps"
+    return resumable.outcome(result), (folder / "metrics.jsonl").read_bytes()
+
+
+def start(folder: Path, pause: float) -> subprocess.Popen:
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    command = [sys.executable, "-m", "tests.learning.resumable", str(folder), str(pause)]
+    settings = {"PYTHONPATH": path, "JAX_NUMPY_RANK_PROMOTION": "raise"}
+    return subprocess.Popen(
+        command, env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+@pytest.mark.slow
+def test_five_kills_leave_no_trace(whole, tmp_path):
+    rng, began = random.Random(0), []
+    for _ in range(5):
+        with start(tmp_path, pause=0.05) as process:
+            assert process.stdout is not None
+            began.append(int(process.stdout.readline()))
+            for _ in range(rng.randint(1, 5)):
+                process.stdout.readline()
+            time.sleep(rng.uniform(0, 0.1))
+            process.kill()
+        assert process.returncode == -9
+        assert not (tmp_path / "outcome").exists()
+    assert 0 == began[0] < began[1] < began[2] < began[3] < began[4] < resumable.STEPS
+    with start(tmp_path, pause=0.0) as process:
+        process.communicate()
+    assert process.returncode == 0
+    assert (tmp_path / "outcome").read_bytes() == whole[0]
+    assert (tmp_path / "metrics.jsonl").read_bytes() == whole[1]
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("cause", [Stop, KeyboardInterrupt])
+@pytest.mark.parametrize("save_every", [0.0, 1e9])
+def test_an_exception_saves_and_goes_on(whole, tmp_path, cause, save_every):
+    """Also where no checkpoint was due: what was computed is saved on the way out."""
+
+    def trip(at):
+        def tell(progress):
+            if progress.step == at:
+                raise cause
+
+        return tell
+
+    if cause is KeyboardInterrupt:
+        result = resumable.train(tmp_path, trip(18), save_every=save_every)
+        assert (result.stopped, result.step) == ("interrupted", 18)
+    else:
+        with pytest.raises(Stop):
+            resumable.train(tmp_path, trip(18), save_every=save_every)
+    assert [row["step"] for row in read(tmp_path / "metrics.jsonl")] == [6, 10, 12, 18]
+    result = resumable.train(tmp_path)
+    assert resumable.outcome(result) == whole[0]
+    assert (tmp_path / "metrics.jsonl").read_bytes() == whole[1]
+
+
+def test_a_finished_run_is_returned_as_it_is_and_can_be_prolonged(whole, tmp_path):
+    first = resumable.train(tmp_path, steps=120)
+    events = []
+    again = resumable.train(tmp_path, events.append, steps=120)
+    assert resumable.outcome(again) == resumable.outcome(first)
+    assert [event.step for event in events] == [120]
+    result = resumable.train(tmp_path)
+    assert resumable.outcome(result) == whole[0]
+
+
+def learn(folder, optimiser=None, hidden=3, size=4, objective=None, key=0, **options):
+    """A short run on three visible units."""
+    key = jax.random.key(key)
+    data = support.data(support.models()["rbm"], rows=9)
+    objective = objective or PseudoLikelihood()
+    model = RBM.create(3, hidden, jax.random.key(3))
+    optimiser = optimiser or optax.sgd(0.1)
+    batches = Batches(data, size)
+    options = {"steps": 20, "log_every": 5, "store": Checkpoints(folder), **options}
+    return fit(model, objective, optimiser, batches, key, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden": 5}, r"model.weights' is float32 \(3, 3\) in the file; wanted float32 \(3, 5\)"),
+        ({"optimiser": optax.adam(0.1)}, "optimiser"),
+        ({"objective": Persistent(support.ExactKernel(), chains=2)}, "carry"),
+        ({"size": 3}, "batch size 4, not 3"),
+        ({"key": 1}, "key"),
+    ],
+)
+def test_a_changed_configuration_is_refused(tmp_path, change, message):
+    learn(tmp_path)
+    with pytest.raises(UndirectedError, match=f"{message}.*use another folder"):
+        learn(tmp_path, **change)
+    assert learn(tmp_path).step == 20
+
+
+def test_a_damaged_store_is_named(tmp_path):
+    learn(tmp_path)
+    for path in tmp_path.glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(BadFile, match="cannot go on with the stored run"):
+        learn(tmp_path)
+
+
+def test_divergence_is_saved_and_can_go_on_with_a_lower_rate(tmp_path):
+    rates = optax.sgd(lambda step: 0.1 * 10.0 ** (step > 6) ** 1 + 1e39 * (step > 6))
+    with pytest.raises(Diverged, match="at step 8 of 20") as error:
+        learn(tmp_path, optimiser=rates)
+    calm = optax.sgd(lambda step: 0.1)
+    result = learn(tmp_path, optimiser=calm)
+    assert result.step == 20
+    assert result.history[:2] == error.value.result.history
+    reference = learn(tmp_path / "calm", optimiser=calm)
+    assert eqx.tree_equal(result.model, reference.model)
+
+
+def test_patience_survives_a_restart(tmp_path):
+    """The best model and the count of disappointments are part of the run."""
+    values = iter([1.0, 3.0, 2.0])
+    options = {"validate": lambda m, k: next(values), "validate_every": 2, "patience": 2}
+
+    def trip(progress):
+        if progress.step == 6:
+            raise KeyboardInterrupt
+
+    first = learn(tmp_path, on_event=trip, **options)
+    assert (first.stopped, first.best, first.best_step) == ("interrupted", 3.0, 4)
+    values = iter([2.5, 9.0])
+    options["validate"] = lambda m, k: next(values)
+    second = learn(tmp_path, **options)
+    assert (second.stopped, second.step, second.best, second.best_step) == ("patience", 8, 3.0, 4)
+    assert eqx.tree_equal(second.best_model, first.best_model)
+    third = learn(tmp_path, **options)
+    assert (third.stopped, third.step) == ("patience", 8)
+
+
+def test_a_failing_validation_is_repeated(tmp_path):
+    def fail(model, key):
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        learn(tmp_path, validate=fail, validate_every=10)
+    result = learn(tmp_path, validate=lambda m, k: 1.0, validate_every=10)
+    assert [row["step"] for row in result.history if "validation" in row] == [10, 20]
+    assert [row["step"] for row in result.history] == [5, 10, 15, 20]
+
+
+def test_the_users_model_is_left_alone(tmp_path, key):
+    model = RBM.create(3, 2, key)
+    before = np.array(model.weights)
+    batches = Batches(support.data(support.models()["rbm"]), 3)
+    fit(model, PseudoLikelihood(), optax.sgd(1.0), batches, key, steps=3)
+    np.testing.assert_array_equal(model.weights, before)
