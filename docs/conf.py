@@ -6,11 +6,12 @@ import shutil
 from importlib import metadata
 from pathlib import Path
 
+from sphinx.errors import ConfigError
+
 DOCS = Path(__file__).parent
 GENERATED = DOCS / "_generated"
 PACKAGE = DOCS.parent / "src" / "undirected"
 RESULTS = DOCS.parent / "results"
-PAPERS = ("crbm-bp", "tempered", "pmp", "nnbm", "query-training")
 
 project = "undirected"
 author = "The undirected authors"
@@ -18,7 +19,7 @@ copyright = author
 version = release = metadata.version("undirected")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "_generated/tables"]
+exclude_patterns = ["_build", "_generated/papers"]
 html_theme = "furo"
 html_title = f"undirected {release}"
 html_copy_source = False
@@ -32,14 +33,25 @@ default_role = "code"
 smartquotes = False  # x' is a transpose
 
 
-def write_tables() -> None:
-    """One Markdown file per paper, with the tables of the records under results/."""
-    folder = GENERATED / "tables"
+def write_papers() -> None:
+    """For each page of docs/papers/, its experiments and the tables of their records."""
+    from undirected.experiments import registry
+
+    names = registry.names()
+    pages = {page.stem for page in (DOCS / "papers").glob("*.md")}
+    unknown = {name.split("/")[0] for name in names} - pages
+    if unknown:
+        raise ConfigError(f"write docs/papers/{min(unknown)}.md: it has experiments but no page")
+    folder = GENERATED / "papers"
     folder.mkdir(parents=True)
-    for paper in PAPERS:
-        files = sorted((RESULTS / paper).glob("*.json"))
-        text = "\n\n".join(table(file) for file in files) or "No run is recorded in this release."
-        (folder / f"{paper}.md").write_text(text + "\n", encoding="utf-8")
+    for paper in pages:
+        found = [name for name in names if name.startswith(f"{paper}/")]
+        lines = [f"- `undirected reproduce {name}`: {registry.load(name).title}" for name in found]
+        status = "\n".join(lines) or "The experiments of this paper are not in this release."
+        tables = [table(file) for file in sorted((RESULTS / paper).glob("*.json"))]
+        results = "\n\n".join(tables) or "No run is recorded in this release."
+        text = f"## Experiments\n\n{status}\n\n## Results\n\n{results}\n"
+        (folder / f"{paper}.md").write_text(text, encoding="utf-8")
 
 
 def table(file: Path) -> str:
@@ -111,7 +123,7 @@ def short_names(app, what, name, obj, options, signature, returns) -> tuple:
 
 def setup(app) -> None:
     shutil.rmtree(GENERATED, ignore_errors=True)  # no page of a module that is gone
-    write_tables()
+    write_papers()
     write_api()
     app.connect("autodoc-process-signature", short_names)
     app.connect("autodoc-process-docstring", to_rst)

@@ -10,9 +10,19 @@ import pytest
 from tests import oracle
 from tests.learning import support
 from undirected.core.errors import NotFinite, UndirectedError
+from undirected.inference import Exact
 from undirected.io.metrics import MetricsLog, read
-from undirected.learning import Batches, Diverged, Persistent, PseudoLikelihood, TwoPhase, fit
+from undirected.learning import (
+    Batches,
+    ContrastiveDivergence,
+    Diverged,
+    Persistent,
+    PseudoLikelihood,
+    TwoPhase,
+    fit,
+)
 from undirected.models import RBM, Ising
+from undirected.sampling import BlockGibbs, Gibbs
 
 
 class Mean(eqx.Module):
@@ -81,6 +91,33 @@ def test_sampled_learning_finds_the_moments_only_with_a_right_kernel(temperature
     result = fit(Ising.create(2), objective, optimiser, Batches(v, len(v)), key, steps=400)
     moments = support.truth(result.model, support.parameters(result.model)).moments
     assert (np.abs(moments - v.T @ v / len(v)).max() < 0.02) == close
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        ContrastiveDivergence(BlockGibbs(), steps=5),
+        Persistent(Gibbs(), chains=100, steps=2),
+        TwoPhase(Exact(), positive=Exact()),
+    ],
+    ids=lambda objective: type(objective).__name__,
+)
+def test_the_parts_of_the_house_fit_together(objective, key):
+    """From data with missing entries, an RBM learns that two units agree and a label follows."""
+    v = np.tile([[0, 0, 1, 0, 0], [1, 1, 0, 0, 1], [1, 1, 0, 1, 0], [0, 0, 1, 0, 0]], (10, 1))
+    v = v.astype(float)
+    seen = v.copy()
+    seen[::5, 0] = np.nan
+    seen[3::7, 2:] = np.nan
+    start = RBM.create(5, 2, key, label_states=3, scale=0.5)
+    optimiser = optax.adam(0.05)
+    result = fit(start, objective, optimiser, Batches(seen, 20), key, steps=300)
+
+    def loss(model):
+        return support.negative_log_likelihood(support.truth(model, support.parameters(model)), v)
+
+    assert loss(start) > 2.3
+    assert loss(result.model) < 1.25  # the entropy of the data is 1.04
 
 
 def test_one_trace_whatever_the_chunks():

@@ -1,4 +1,4 @@
-"""Every objective's gradient is the oracle's; sampled ones in expectation, broken ones are caught."""
+"""Every objective has the gradient of the oracle, sampled ones in expectation; broken ones fail."""
 
 import equinox as eqx
 import jax

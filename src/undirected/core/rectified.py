@@ -1,8 +1,8 @@
 """The rectified normal exp(l x - r x^2 / 2) on x >= 0: safe over the whole real line.
 
-With a = l / sqrt(r), the mean of the normal in standard deviations, all is a function of one number.
-Near zero and above, the hazard phi(a) / Phi(a) gives it. Deep in the tail everything cancels there, and ratios
-of moments are used instead: with I_k the integral of y^k / k! exp(a y - y^2 / 2),
+With a = l / sqrt(r), the mean of the normal in standard deviations, all follows from one number.
+Near zero and above, the hazard phi(a) / Phi(a) gives all. Deep in the tail its terms cancel, and
+ratios of moments are used instead: with I_k the integral of y^k / k! exp(a y - y^2 / 2),
 I_k / I_{k-1} = 1 / (-a + (k + 1) I_{k+1} / I_k), a continued fraction of positive terms.
 """
 
@@ -57,7 +57,7 @@ def quantile(a: Float[Array, "*s"], upper: Float[Array, "*s"]) -> Float[Array, "
     """The y >= 0 that the standard rectified normal exceeds with probability `upper`.
 
     In the body y = a - Phi^-1(upper Phi(a)). In the tail y solves H(y) = -log(upper), H being the
-    integrated hazard: convex, so that Newton's steps from y with a lower bound of H never overshoot.
+    integrated hazard: convex, so that Newton's steps from above never overshoot.
     """
     body = jnp.maximum(a, -_TAIL)
     near = jnp.maximum(body - ndtri(upper * ndtr(body)), 0.0)
@@ -101,7 +101,7 @@ def erfcx(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
 
 @jax.custom_jvp
 def log_mass(a: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Log of the integral of exp(a y - y^2 / 2) over y >= 0: log sqrt(pi / 2) erfcx(-a / sqrt 2)."""
+    """Log of the integral of exp(a y - y^2 / 2), y >= 0: log sqrt(pi / 2) erfcx(-a / sqrt 2)."""
     body, t = jnp.maximum(a, -_edge(a)), jnp.maximum(-a, _edge(a))
     near = 0.5 * body * body + log_ndtr(body) + 0.5 * np.log(2 * np.pi).item()
     return jnp.where(a < -_edge(a), -jnp.log(t + _ratios(t, 1, _edge(a))[0]), near)

@@ -43,8 +43,8 @@ def binary_cross_entropy(
 
 
 def categorical_cross_entropy(
-    p: Float[ArrayLike, "rows *shape K"],
-    target: Int[ArrayLike, "rows *shape"],
+    p: ArrayLike,
+    target: ArrayLike,
     mask: ArrayLike | None = None,
     *,
     unit: str = "bits",

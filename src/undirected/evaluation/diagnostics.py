@@ -9,7 +9,7 @@ from undirected.core.errors import UndirectedError
 from undirected.evaluation.estimate import check_finite
 
 
-def rhat(traces: Float[ArrayLike, "chains steps *shape"]) -> Float[np.ndarray, "*shape"]:
+def rhat(traces: ArrayLike) -> Float[np.ndarray, "*shape"]:
     """Rank-normalised split R-hat, the larger of bulk and folded; Vehtari et al. (2021), Sec. 4.
 
     About 1 where chains agree; above 1.01 they have not mixed. NaN for a trace that never moves.
@@ -20,7 +20,7 @@ def rhat(traces: Float[ArrayLike, "chains steps *shape"]) -> Float[np.ndarray, "
 
 
 def effective_sample_size(
-    traces: Float[ArrayLike, "chains steps *shape"],
+    traces: ArrayLike,
 ) -> Float[np.ndarray, "*shape"]:
     """Number of independent draws worth the traces (bulk); Vehtari et al. (2021), Sec. 3.2 and 4.3.
 

@@ -43,7 +43,7 @@ def tap(mean: Float[Array, " n"], covariance: Float[Array, "n n"]) -> Couplings:
 
 
 def independent_pairs(mean: Float[Array, " n"], covariance: Float[Array, "n n"]) -> Couplings:
-    """Each pair as if it were alone: J = 1/4 log of the odds ratio of its table (Roudi et al. 2009)."""
+    """Each pair as if alone: J = 1/4 log of the odds ratio of its table (Roudi et al. 2009)."""
     _check(mean, covariance)
     both = covariance + jnp.outer(mean, mean)
     a, b = mean[:, None], mean[None, :]

@@ -33,7 +33,7 @@ def inverse_susceptibility(
     site = rectified.cumulants(l, r)
     off = 1 - jnp.eye(n, dtype=mean.dtype)
 
-    def update(_: int, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def update(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         J, own, _ = carry
         cumulant_part = jnp.linalg.inv(_cumulant_matrix(site, J))
         precision = jnp.linalg.inv(covariance * off + jnp.diag(own))
@@ -46,7 +46,7 @@ def inverse_susceptibility(
         reaction = J**2 @ site.variance
         wanted = 1 / jnp.maximum(base + reaction, 1e-6)
         own = own + (1 - damping) * (wanted - 1 / jnp.diagonal(precision))
-        return J, own, reaction
+        return J, jnp.clip(own, 0.5 * width, 2 * width), reaction
 
     start = jnp.zeros_like(covariance), width, jnp.zeros_like(mean)
     J, _, reaction = jax.lax.fori_loop(0, iterations, update, start)

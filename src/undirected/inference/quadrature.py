@@ -1,4 +1,4 @@
-"""Exact inference of up to three nonnegative units by quadrature, one of them integrated by hand."""
+"""Exact inference of up to three nonnegative units by quadrature, one of them in closed form."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Quadrature:
                 "ImprovedSusceptibility or a sampler for more"
             )
 
-        def better(_: int, box: tuple[Array, Array]) -> tuple[Array, Array]:
+        def better(i: Array, box: tuple[Array, Array]) -> tuple[Array, Array]:
             _, mean, second = self._integrate(p, *box)
             spread = jnp.sqrt(jnp.maximum(jnp.diagonal(second) - mean**2, 0.0))
             return jnp.maximum(mean - 12 * spread, 0.0), mean + 40 * spread

@@ -104,7 +104,7 @@ def log_normalisers(
 def moments(
     p: Potentials, site: Cumulants, covariance: Callable[[Factor], Array]
 ) -> tuple[Factor, ...]:
-    """Expected statistics of every group, `covariance` giving <x_i x_j> - m_i m_j of a pairwise one."""
+    """Expected statistics of every group; `covariance` gives that of the pairs of one group."""
     result = []
     for factor in p.factors:
         if isinstance(factor, Squares):

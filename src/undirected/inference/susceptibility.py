@@ -5,8 +5,8 @@ they become, with u_ij = d l_i / d b_j seen from the centred unit, and for every
 
     U = 1 + J M - s M,   M = var U + 1/2 third Q,   Y = third U + 1/2 spread Q,   Q = J^2 Y,
 
-where M = dm/db, Y = d var/db, J^2 is squared entry by entry, s is the reaction term, and `third` and
-`spread` are the third cumulant and the variance of (x - m)^2.
+where M = dm/db, Y = d var/db, J^2 is squared entry by entry, s is the reaction term, and `third`
+and `spread` are the third cumulant and the variance of (x - m)^2.
 """
 
 from dataclasses import dataclass

@@ -110,7 +110,7 @@ def in_field(
 def free_energy(
     p: Potentials, site: Cumulants, reaction: Float[Array, " n"], order: int = 2
 ) -> Float[Array, ""]:
-    """The variational free energy at a fixed point (nnbm, 4); the reaction term of (15) included."""
+    """The variational free energy at a fixed point (nnbm, 4), the last term of (15) included."""
     m, variance = site.mean, site.variance
     second = variance + m * m
     l, r = _natural(p, m, reaction)

@@ -89,8 +89,9 @@ def fit(
     """Minimise the objective for `steps` steps, or `epochs` passes over the data.
 
     Steps run on the device in chunks of `log_every`; each chunk gives a row of mean metrics to the
-    history, to `log` and to `on_event`. Every `validate_every` steps (default: an epoch) and at the
-    end `validate(model, key)` is called; after `patience` calls in a row without a better value
+    history, to `log` and to `on_event`; the objective's value is in it as `surrogate`, or under the
+    objective's `value_name`. Every `validate_every` steps (default: an epoch) and at the end
+    `validate(model, key)` is called; after `patience` calls in a row without a better value
     (`mode`) the run stops.
 
     With a `store` the run is saved every `save_every` seconds, at the end and on any error, and the
@@ -113,7 +114,8 @@ def fit(
         _tell(on_event, run, plan.total, 0.0)
         while not (stopped := plan.ended(run)):
             began, before = time.monotonic(), run.step
-            after = plan.judge(_chunk(plan, run, advance, step_key), validation_key)
+            after = _chunk(plan, run, advance, step_key, plan.chunk_end(run.step))
+            after = plan.judge(after, validation_key)
             if log is not None and after.step > before:
                 log.append(after.step, {k: v for k, v in after.history[-1].items() if k != "step"})
             run = after
@@ -215,20 +217,21 @@ def _start(
     return Run(0, jax.tree.map(_as_array, TrainState(model, memory, carry)), model)
 
 
-def _chunk(plan: _Plan, run: Run, advance: Callable, key: Key[Array, ""]) -> Run:
-    """The run after one call of the device loop."""
-    batches, stop = plan.batches, plan.chunk_end(run.step)
+def _chunk(plan: _Plan, run: Run, advance: Callable, key: Key[Array, ""], stop: int) -> Run:
+    """The run after the steps up to `stop`, or up to the last good one."""
+    if stop == run.step:
+        return run
+    batches = plan.batches
     rows = np.zeros((min(plan.log_every, plan.total), batches.size), np.int32)
     rows[: stop - run.step] = batches.indices(run.step, stop)
     bounds = np.int32(run.step), np.int32(stop)
     state, *outcome = advance(run.state, batches.data, rows, *bounds, key)
     step, metrics, finite = jax.device_get(outcome)
-    run = replace(run, bad=not_finite(finite), state=state)
-    if step == run.step:
-        return run
-    row = {"step": int(step), "epoch": int(step) * batches.size / batches.rows}
+    if bad := not_finite(finite):
+        return replace(_chunk(plan, run, advance, key, int(step)), bad=bad)
+    row = {"step": stop, "epoch": stop * batches.size / batches.rows}
     row |= {name: float(value) for name, value in metrics.items()}
-    return replace(run, step=int(step), history=(*run.history, row))
+    return replace(run, step=stop, state=state, history=(*run.history, row))
 
 
 def _tell(on_event: Callable[[Progress], None] | None, run: Run, total: int, rate: float) -> None:

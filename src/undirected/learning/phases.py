@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Block, Domain, Layout, draw
+from undirected.core.layout import Domain, Layout
 from undirected.core.protocols import Info, Kernel, Marginal
 
 
@@ -51,19 +51,24 @@ def complete(
     """States of all units given the observed entries of v; missing and hidden ones are sampled.
 
     They start at random and move for `steps` kernel steps while the observed units are held. In a
-    batch without missing entries `least` steps are made.
+    batch without missing entries `least` steps are made; with none, the hidden units are 0.
     """
     layout = model.layout
     start_key, init_key, key = jax.random.split(key, 3)
     seen = observed(layout, v)
-    start = _random_state(layout, len(v), start_key).astype(v.dtype)
-    x = start.at[:, : v.shape[1]].set(jnp.where(seen, v, start[:, : v.shape[1]]))
-    free = jnp.ones(x.shape, bool).at[:, : v.shape[1]].set(~seen)
+    count = jnp.where(seen.all(), least, steps)
+    start = jax.lax.cond(
+        count == 0,
+        lambda: jnp.zeros((len(v), layout.n), v.dtype),
+        lambda: _random_state(layout, len(v), start_key).astype(v.dtype),
+    )
+    n = v.shape[1]
+    x = start.at[:, :n].set(jnp.where(seen, v, start[:, :n]))
+    free = jnp.ones(x.shape, bool).at[:, :n].set(~seen)
 
     def move(i: Array, state: Any) -> Any:
         return kernel.step(model, state, free, jax.random.fold_in(key, i))[0]
 
-    count = jnp.where(seen.all(), least, steps)
     return jax.lax.fori_loop(0, count, move, kernel.init(model, x, init_key)).x
 
 
@@ -88,14 +93,15 @@ def mean_energy(model: Any, x: Float[Array, "rows n"]) -> Float[Array, ""]:
 
 
 def _random_state(layout: Layout, rows: int, key: Key[Array, ""]) -> Float[Array, "rows n"]:
-    keys = jax.random.split(key, len(layout.blocks))
-    parts = [_random_block(b, rows, k) for b, k in zip(layout.blocks, keys, strict=True)]
+    """Units at random: fair coins, uniform states; real and nonnegative ones lie in [0, 1)."""
+    uniform = jax.random.uniform(key, (rows, layout.n))
+    parts = []
+    for block in layout.blocks:
+        part = uniform[:, block.slice]
+        if block.domain is Domain.BINARY:
+            part = jnp.round(part)
+        elif block.domain is Domain.CATEGORICAL:
+            state = part.reshape(rows, -1, block.states).argmax(-1)
+            part = jax.nn.one_hot(state, block.states).reshape(part.shape)
+        parts.append(part)
     return jnp.concatenate(parts, -1)
-
-
-def _random_block(block: Block, rows: int, key: Key[Array, ""]) -> Float[Array, "rows size"]:
-    if block.domain is Domain.REAL:
-        return jax.random.normal(key, (rows, block.size))
-    if block.domain is Domain.NONNEGATIVE:
-        return jnp.abs(jax.random.normal(key, (rows, block.size)))
-    return draw(block, jnp.zeros((rows, block.size)), key)

@@ -1,4 +1,4 @@
-"""Training steps on the device: one compiled loop, frozen at the last good step if it diverges."""
+"""Training steps on the device: one compiled loop that ends early if a step is not finite."""
 
 from collections.abc import Callable
 from typing import Any
@@ -41,9 +41,10 @@ def make_advance(
 ) -> Callable:
     """`advance(state, data, rows, start, stop, key) -> (state, step, metrics, finite)`.
 
-    Makes steps start..stop-1 on the batches in `rows`, of which only the first stop - start count,
-    and stops before the first step whose loss, gradient, new parameters or new carry are not
-    finite. `metrics` are means over the steps made, `finite` says what was.
+    Makes steps start..stop-1 on the batches in `rows`, of which only the first stop - start count.
+    It ends after a step whose loss, gradient, new parameters or new carry are not finite: `finite`
+    says what is, `step` counts the good steps, and a call with that `stop` gives the good state.
+    `metrics` are means over the steps.
     """
     value_name = getattr(objective, "value_name", "surrogate")
 
@@ -80,10 +81,8 @@ def make_advance(
             before = eqx.combine(arrays, static)
             step_key = jax.random.fold_in(key, at)
             after, metrics, finite = step(before, data, rows[at - start], step_key)
-            good = _all(finite)
-            after = eqx.filter(after, eqx.is_array), jax.tree.map(jnp.add, sums, metrics)
-            kept = jax.tree.map(lambda a, b: jnp.where(good, a, b), after, (arrays, sums))
-            return at + good, *kept, finite
+            sums = jax.tree.map(jnp.add, sums, metrics)
+            return at + _all(finite), eqx.filter(after, eqx.is_array), sums, finite
 
         _, metrics, finite = eqx.filter_eval_shape(step, state, data, rows[0], key)
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), metrics)

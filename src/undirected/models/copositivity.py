@@ -15,7 +15,7 @@ _SEARCH_STARTS = 32
 
 
 class Verdict(NamedTuple):
-    """`proved` True or False, or None in doubt; `direction` is a counter-example where there is one."""
+    """`proved` is None in doubt; `direction` is a counter-example where there is one."""
 
     proved: bool | None
     direction: np.ndarray | None
@@ -30,8 +30,8 @@ def check_copositive(model: "NonnegativeBM") -> None:
         shown = ", ".join(f"x[{i}] = {x[i]:.4g}" for i in support[:5])
         more = "" if len(support) <= 5 else f" and {len(support) - 5} more"
         raise UndirectedError(
-            f"NonnegativeBM: the couplings are not copositive: along {shown}{more} the energy falls "
-            "without end; raise the diagonal or weaken the negative couplings"
+            f"NonnegativeBM: the couplings are not copositive: along {shown}{more} the energy "
+            "falls without end; raise the diagonal or weaken the negative couplings"
         )
     if verdict.proved is None:
         warnings.warn(

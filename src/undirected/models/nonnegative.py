@@ -3,9 +3,9 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from undirected.core import rectified
@@ -43,7 +43,7 @@ class NonnegativeBM(eqx.Module):
                 f"NonnegativeBM: diagonal is {jnp.shape(self.diagonal)}, the biases ask for ({n},)"
             )
         parts = (self.weights, self.diagonal, self.bias)
-        if not any(isinstance(a, jax.core.Tracer) for a in parts):
+        if not any(isinstance(a, Tracer) for a in parts):
             _check_values(*(np.asarray(a) for a in parts))
 
     @classmethod
@@ -86,7 +86,7 @@ class NonnegativeBM(eqx.Module):
         return cls(weights, r, l, graph)
 
     def check(self) -> None:
-        """Raise where x' W x <= 0 for some x >= 0; warn where that can neither be shown nor ruled out."""
+        """Raise where x' W x < 0 for some x >= 0; warn where that is not known either way."""
         from undirected.models.copositivity import check_copositive
 
         check_copositive(self)

@@ -2,5 +2,18 @@
 
 from undirected.sampling.chain import ChainResult, init_state, run_chains
 from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
+from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+from undirected.sampling.rectified import RectifiedGibbs, RectifiedState
 
-__all__ = ["BlockGibbs", "ChainResult", "Gibbs", "GibbsState", "init_state", "run_chains"]
+__all__ = [
+    "BlockGibbs",
+    "ChainResult",
+    "ExactHamiltonian",
+    "Gibbs",
+    "GibbsState",
+    "RectifiedGibbs",
+    "RectifiedState",
+    "ReflectiveHamiltonian",
+    "init_state",
+    "run_chains",
+]

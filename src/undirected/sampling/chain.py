@@ -110,33 +110,33 @@ def _run(
         state,
     )
     p = model.lower() if moments else None
-    pivot = state.x
     batches = min(BATCHES, math.isqrt(samples))
     length, longer = divmod(samples, batches)
 
     def step(state: Any, key: Key[Array, ""]) -> tuple[Any, Info]:
         return kernel.step(model, state, free, key)
 
-    def draw_one(state: Any, index: Array) -> tuple[Any, dict[str, Any]]:
+    def draw_one(state: Any, pivot: Array, index: Array) -> tuple[Any, Array, dict[str, Any]]:
         state, info = lax.scan(step, state, jax.random.split(jax.random.fold_in(key, index), thin))
-        return state, _observe(p, state.x, pivot, info)
+        pivot = jnp.where(index == 0, state.x, pivot)
+        return state, pivot, _observe(p, state.x, pivot, info)
 
-    def accumulate(carry: tuple[Any, Any], index: Array) -> tuple[Any, Array | None]:
-        state, seen = draw_one(carry[0], index)
+    def accumulate(carry: tuple[Any, Array, Any], index: Array) -> tuple[Any, Array | None]:
+        state, pivot, seen = draw_one(*carry[:2], index)
         # The first `longer` batches hold one draw more than the others.
         batch = jnp.maximum(index // (length + 1), (index - longer) // length)
-        totals = jax.tree.map(lambda total, value: total.at[batch].add(value), carry[1], seen)
-        return (state, totals), state.x if keep else None
+        totals = jax.tree.map(lambda total, value: total.at[batch].add(value), carry[2], seen)
+        return (state, pivot, totals), state.x if keep else None
 
-    _, like = jax.eval_shape(draw_one, state, jnp.asarray(0))
+    *_, like = jax.eval_shape(draw_one, state, state.x, jnp.asarray(0))
     totals = jax.tree.map(lambda a: jnp.zeros((batches, *a.shape), a.dtype), like)
-    (state, totals), x = lax.scan(accumulate, (state, totals), jnp.arange(samples))
+    (state, pivot, totals), x = lax.scan(accumulate, (state, state.x, totals), jnp.arange(samples))
     lengths = np.full(batches, length) + (np.arange(batches) < longer)
     return _summarise(p, pivot, totals, lengths, x, state)
 
 
 def _observe(p: Potentials | None, x: Array, pivot: Array, info: Info) -> dict[str, Any]:
-    """What one draw adds to its batch; deviations from a pivot, so that squares do not cancel."""
+    """What one draw adds to its batch; deviations from the first draw keep the digits of squares."""
     deviation = x - pivot
     factors = () if p is None else p.factors
     return {
@@ -205,17 +205,17 @@ def _split_r_hat(pivot: Array, sums: Array, squares: Array, lengths: np.ndarray)
     half = len(lengths) // 2
     if half == 0:
         return jnp.full_like(pivot[0], jnp.nan)
+    draws = np.array([lengths[:half].sum(), lengths[-half:].sum()])
+    parts = [(sums[:half], squares[:half]), (sums[-half:], squares[-half:])]
     means, within = [], []
-    for side in (slice(None, half), slice(-half, None)):
-        draws = int(lengths[side].sum())
-        own = sums[side].sum(0) / draws
-        square = jnp.maximum(squares[side].sum(0) / draws - jnp.square(own).mean(0), 0.0)
+    for (total, square), length in zip(parts, draws.tolist(), strict=True):
+        own = total.sum(0) / length
+        spread = jnp.maximum(square.sum(0) / length - jnp.square(own).mean(0), 0.0)
         means.append(pivot + own)
-        within.append(square * draws / (draws - 1))
+        within.append(spread * length / (length - 1))
     within = 0.5 * (within[0] + within[1])
     between = jnp.concatenate(means).var(0, ddof=1)
-    shrink = 1 - 2 / int(lengths.sum())
-    return jnp.sqrt((between + shrink * within) / within)
+    return jnp.sqrt((between + within * (1 - 1 / draws.mean().item())) / within)
 
 
 def _mean_statistic(factor: Factor, layout: Layout, x: Float[Array, "chains n"]) -> Array:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError
@@ -77,8 +78,9 @@ class ReflectiveHamiltonian:
 class ExactHamiltonian:
     """Exact trajectories of truncated Gaussians (Pakman, Paninski 2014); W positive definite.
 
-    With mass W every coordinate moves as mu + A cos t + B sin t; at a wall the velocity is reflected
-    in the metric W. No step size and no rejection, at one bounce after the other. All units move.
+    With mass W every coordinate moves as mu + A cos t + B sin t; at a wall the velocity is
+    reflected in the metric W. No step size and no rejection, but one bounce after the other. A
+    chain with a unit that must stay does not move at all.
     """
 
     time: float = 0.5 * np.pi
@@ -87,7 +89,7 @@ class ExactHamiltonian:
     def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> RectifiedState:
         """Chains that start at x, moved inside; an indefinite matrix is refused."""
         matrix = model.matrix
-        if not isinstance(matrix, jax.core.Tracer):
+        if not isinstance(matrix, Tracer):
             lowest = float(np.linalg.eigvalsh(np.asarray(matrix, np.float64))[0])
             if lowest <= 1e-6 * float(np.abs(np.asarray(matrix)).max()):
                 raise UndirectedError(
@@ -115,7 +117,7 @@ class ExactHamiltonian:
 
         def travel(x: Array, v: Array) -> tuple[Array, Array]:
             first = x, v, jnp.full((), self.time, x.dtype), jnp.zeros((), jnp.int32)
-            x, _, left, count = lax.while_loop(
+            x, _, _, count = lax.while_loop(
                 lambda c: (c[2] > 0) & (c[3] < self.bounces),
                 lambda c: _fly(centre, inverse, *c),
                 first,

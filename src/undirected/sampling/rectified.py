@@ -1,4 +1,4 @@
-"""Gibbs sampling of rectified Gaussians: one rectified normal after the other, exact in the tail."""
+"""Gibbs sampling of rectified Gaussians: one rectified normal after the other, tails included."""
 
 from dataclasses import dataclass
 from typing import Any

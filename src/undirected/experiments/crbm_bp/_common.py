@@ -31,10 +31,11 @@ from undirected.models import ConditionalRBM
 from undirected.sampling import BlockGibbs
 
 SHAPE = (28, 28)
+METHODS = ["LR", "CD-1", "CD-10", "CD-PercLoss", "MLE-MF", "MLE-BP", "LSSVM", "MSSVM"]
 FULL: dict[str, Any] = {
     "images": "mnist",
     "hidden": 256,
-    "methods": ["LR", "CD-1", "CD-10", "CD-PercLoss", "MLE-MF", "MLE-BP", "LSSVM", "MSSVM"],
+    "methods": [*METHODS, "MLE-BP+"],
     "epochs": 50,
     "cd_epochs": 200,
     "most_iterations": 30,
@@ -70,7 +71,7 @@ SMOKE = QUICK | {
     "valid": 20,
     "test": 20,
     "plus_epochs": 1,
-    "methods": ["LR", "CD-1", "CD-10", "CD-PercLoss", "MLE-MF", "MLE-BP", "LSSVM", "MSSVM"],
+    "methods": [*METHODS, "MLE-BP+"],
 }
 
 Corrupt = Callable[[Array, Key[Array, ""]], tuple[Array, Array]]
@@ -226,7 +227,7 @@ def _inference(method: str, config: dict[str, Any]) -> Any:
 def _optimiser(method: str, rate: float, steps: int) -> optax.GradientTransformation:
     if method == "MLE-BP+":
         return optax.adam(optax.cosine_decay_schedule(rate, steps))
-    return optax.sgd(rate)
+    return optax.inject_hyperparams(optax.sgd)(learning_rate=rate)
 
 
 def _errors(

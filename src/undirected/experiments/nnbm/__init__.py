@@ -1,0 +1,1 @@
+"""Nonnegative Boltzmann machines (paper key nnbm)."""

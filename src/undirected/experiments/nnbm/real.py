@@ -1,0 +1,134 @@
+"""A nonnegative Boltzmann machine of handwritten digits: samples, completion of hidden halves."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key
+
+from undirected.core import rectified
+from undirected.data import digits8x8
+from undirected.experiments.nnbm._common import RectifiedPseudoLikelihood
+from undirected.experiments.record import Outcome, Row
+from undirected.experiments.stages import Context
+from undirected.learning import Batches, fit
+from undirected.models.copositivity import judge
+from undirected.models.nonnegative import NonnegativeBM
+from undirected.report.images import image_grid
+from undirected.sampling.chain import run_chains
+from undirected.sampling.rectified import RectifiedGibbs
+
+TITLE = "Grey values of 8 x 8 digits: samples and completion"
+
+_FULL = {
+    "steps": 1500,
+    "rate": 0.02,
+    "rows": 500,
+    "test_rows": 360,
+    "chains": 20,
+    "sweeps": 200,
+    "samples": 40,
+}
+
+CONFIG: dict[str, dict[str, Any]] = {
+    "smoke": {**_FULL, "steps": 20, "test_rows": 5, "chains": 2, "sweeps": 5, "samples": 4},
+    "quick": {**_FULL, "steps": 500, "test_rows": 60},
+    "full": _FULL,
+}
+
+
+def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
+    """Root mean square error of the hidden lower halves of test digits, and a sheet of samples."""
+    data = digits8x8()
+    train, test = (np.asarray(part.x, np.float32) / 16 for part in (data.train, data.test))
+    alive = (train > 0).mean(0) > 0.01
+    train, test = train[:, alive], test[: config["test_rows"], alive]
+    learn_key, complete_key, sample_key = jax.random.split(jax.random.key(seed), 3)
+    learned = context.stage("learn", lambda: _learn(train, config, learn_key))
+    weights, diagonal, bias = (jnp.asarray(learned[k]) for k in ("weights", "diagonal", "bias"))
+    model = NonnegativeBM(weights, diagonal, bias)
+    lower = np.flatnonzero(alive) // 8 >= 4
+    guesses = {
+        "nonnegative Boltzmann machine": _complete(model, test, lower, config, complete_key),
+        "Gaussian": _gaussian(train, test, lower),
+        "independent rectified normals": _independent(train, test, lower),
+    }
+    rows = []
+    for method, guess in guesses.items():
+        error = np.sqrt(((guess - test[:, lower]) ** 2).mean(1))
+        spread = error.std(ddof=1) / np.sqrt(len(error))
+        case = "lower half of test digits"
+        rows.append(Row(case, method, "RMSE", error.mean(), spread, len(error), better="lower"))
+        below = float((guess < 0).mean())
+        rows.append(Row(case, method, "share below zero", below, n=len(error), better="lower"))
+    start = jnp.zeros((config["samples"], model.n))
+    drawn = run_chains(
+        RectifiedGibbs(sweeps=10), model, start, sample_key, samples=1, burn_in=config["sweeps"]
+    )
+    assert drawn.x is not None
+    sheet = np.zeros((config["samples"], 64), np.float32)
+    sheet[:, alive] = np.clip(np.asarray(drawn.x[0]), 0, 1)
+    image_grid(sheet, (8, 8), context.out / "samples.png", scale=6)
+    images = [{"name": "samples", "caption": "Samples by Gibbs", "file": "samples.png"}]
+    proved = {True: "proved copositive", False: "not copositive", None: "not proved copositive"}
+    notes = [
+        f"{int(alive.sum())} of 64 pixels are ever on; the learned matrix is "
+        f"{proved[judge(model).proved]}."
+    ]
+    return Outcome(rows=rows, images=images, notes=notes)
+
+
+def _learn(
+    train: Float[np.ndarray, "rows n"], config: dict[str, Any], key: Key[Array, ""]
+) -> dict[str, np.ndarray]:
+    """Pseudo-likelihood: grey values have more zeros than any rectified normal's moments allow."""
+    start = NonnegativeBM.from_data(jnp.asarray(train))
+    rate = optax.cosine_decay_schedule(config["rate"], config["steps"], 0.01)
+    optimiser = optax.adam(rate)
+    batches = Batches(train, config["rows"])
+    model = fit(
+        start, RectifiedPseudoLikelihood(), optimiser, batches, key, steps=config["steps"]
+    ).model
+    parts = model.weights, model.diagonal, model.bias
+    return dict(zip(("weights", "diagonal", "bias"), map(np.asarray, parts), strict=True))
+
+
+def _complete(
+    model: NonnegativeBM,
+    test: Float[np.ndarray, "rows n"],
+    hidden: np.ndarray,
+    config: dict[str, Any],
+    key: Key[Array, ""],
+) -> Float[np.ndarray, "rows h"]:
+    """Means of the hidden units given the others, by Gibbs chains with the others held."""
+    start = jnp.repeat(jnp.asarray(np.where(hidden, 0, test)), config["chains"], 0)
+    result = run_chains(
+        RectifiedGibbs(),
+        model,
+        start,
+        key,
+        samples=config["sweeps"],
+        burn_in=config["sweeps"] // 4,
+        free=jnp.asarray(hidden),
+        keep=False,
+    )
+    means = result.chain_means.reshape(len(test), config["chains"], -1).mean(1)
+    return np.asarray(means)[:, hidden]
+
+
+def _gaussian(train: np.ndarray, test: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """Conditional means of the Gaussian with the moments of the training rows."""
+    mean, covariance = train.mean(0), np.cov(train.T) + 1e-4 * np.eye(train.shape[1])
+    gain = np.linalg.solve(
+        covariance[np.ix_(~hidden, ~hidden)], covariance[np.ix_(~hidden, hidden)]
+    )
+    return mean[hidden] + (test[:, ~hidden] - mean[~hidden]) @ gain
+
+
+def _independent(train: np.ndarray, test: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """Means of rectified normals fitted to every pixel alone."""
+    x = jnp.asarray(train)
+    mean = rectified.cumulants(*rectified.from_moments(x.mean(0), (x * x).mean(0))).mean
+    return np.broadcast_to(np.asarray(mean)[hidden], (len(test), int(hidden.sum())))

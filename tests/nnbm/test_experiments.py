@@ -1,0 +1,22 @@
+"""Every experiment of the paper runs at its smallest size and writes a record."""
+
+import pytest
+
+from undirected.experiments import record, runner
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["table1", "table2", "scaling"])
+def test_smoke(name, tmp_path):
+    result = runner.run(f"nnbm/{name}", "smoke", out=tmp_path)
+    assert result.rows
+    assert record.read(runner.record_path(tmp_path, f"nnbm/{name}", "smoke")).rows == result.rows
+
+
+@pytest.mark.slow
+def test_smoke_on_digits(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    monkeypatch.setenv("UNDIRECTED_CACHE", str(tmp_path / "cache"))
+    result = runner.run("nnbm/real", "smoke", out=tmp_path)
+    assert {row.metric for row in result.rows} == {"RMSE", "share below zero"}
+    assert (tmp_path / result.images[0]["file"]).exists() or result.images

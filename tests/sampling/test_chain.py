@@ -1,0 +1,347 @@
+"""The chain driver: schedule, streamed moments, diagnostics, starts, clamping, retracing."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests import oracle
+from tests.sampling import cases
+from undirected.core import graph
+from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.layout import Block, Domain, Layout
+from undirected.models import RBM, Ising
+from undirected.sampling import BlockGibbs, Gibbs, init_state, run_chains
+
+
+class Count(eqx.Module):
+    """A model of one real unit."""
+
+    scale: jnp.ndarray = eqx.field(default_factory=lambda: jnp.ones(()))
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Block("count", 0, 1, Domain.REAL),))
+
+    def energy(self, x):
+        return jnp.zeros(x.shape[:-1])
+
+
+class Counted(eqx.Module):
+    x: jnp.ndarray
+    steps: jnp.ndarray
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A kernel that counts: x = height + its number of steps, modulo `period`."""
+
+    period: int = 10**6
+    height: float = 0.0
+
+    def init(self, model, x, key):
+        return Counted(x, jnp.zeros((), jnp.int32))
+
+    def step(self, model, state, free, key):
+        steps = state.steps + 1
+        x = jnp.full_like(state.x, self.height) + (steps % self.period).astype(state.x.dtype)
+        return Counted(x, steps), {"steps": steps}
+
+
+def rbm() -> RBM:
+    return cases.make("rbm").model
+
+
+# Schedule.
+
+
+def test_burn_in_and_thinning_count_kernel_steps(key):
+    result = run_chains(Counting(), Count(), jnp.zeros((2, 1)), key, samples=4, burn_in=5, thin=3)
+    np.testing.assert_array_equal(result.x[:, 0, 0], [8, 11, 14, 17])
+    np.testing.assert_array_equal(result.x[:, 1, 0], [8, 11, 14, 17])
+    assert int(result.state.steps) == 17
+    assert float(result.info["steps"]) == np.mean(np.arange(6, 18))
+
+
+def test_a_result_can_be_continued(key):
+    first = run_chains(Counting(), Count(), jnp.zeros((1, 1)), key, samples=3)
+    more = run_chains(Counting(), Count(), first.state, key, samples=2)
+    np.testing.assert_array_equal(more.x[:, 0, 0], [4, 5])
+
+
+def test_same_key_same_chains_bit_for_bit(key):
+    runs = [
+        run_chains(BlockGibbs(), rbm(), None, k, chains=5, samples=30, burn_in=3, thin=2)
+        for k in (key, key, jax.random.key(1))
+    ]
+    np.testing.assert_array_equal(runs[0].x, runs[1].x)
+    np.testing.assert_array_equal(runs[0].mean, runs[1].mean)
+    assert (runs[0].x != runs[2].x).any()
+
+
+def test_storing_nothing_gives_the_same_summary(key):
+    kept, streamed = (
+        run_chains(BlockGibbs(), rbm(), None, key, chains=3, samples=50, keep=keep)
+        for keep in (True, False)
+    )
+    assert streamed.x is None
+    np.testing.assert_allclose(streamed.mean, kept.x.mean((0, 1)), atol=1e-6)
+    np.testing.assert_array_equal(streamed.state.x, kept.x[-1])
+
+
+# Summaries against NumPy on the stored draws.
+
+
+def numpy_diagnostics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Split R-hat and standard error of draws (draws, chains, n) cut into batches."""
+    batches = np.array_split(x, min(20, int(np.sqrt(len(x)))))
+    half = len(batches) // 2
+    halves = [np.concatenate(batches[:half]), np.concatenate(batches[-half:])]
+    within = np.mean([a.var(0, ddof=1).mean(0) for a in halves], 0)
+    between = np.concatenate([a.mean(0) for a in halves]).var(0, ddof=1)
+    length = np.mean([len(a) for a in halves])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r_hat = np.sqrt(((length - 1) / length * within + between) / within)
+    means = np.concatenate([batch.mean(0) for batch in batches])
+    return r_hat, means.std(0, ddof=1) / np.sqrt(len(means))
+
+
+@pytest.mark.parametrize("samples", [4, 11, 16, 437, 1000])
+def test_streamed_summaries_equal_those_of_the_stored_draws(x64, key, samples):
+    result = run_chains(
+        BlockGibbs(), rbm(), None, key, chains=7, samples=samples, burn_in=2, moments=True
+    )
+    x = np.asarray(result.x)
+    np.testing.assert_allclose(result.mean, x.mean((0, 1)), atol=1e-12)
+    np.testing.assert_allclose(result.variance, x.var((0, 1)), atol=1e-12)
+    np.testing.assert_allclose(result.chain_means, x.mean(0), atol=1e-12)
+    r_hat, error = numpy_diagnostics(x)
+    assert np.isfinite(r_hat).all()
+    np.testing.assert_allclose(result.r_hat, r_hat, rtol=1e-9)
+    np.testing.assert_allclose(result.error, error, rtol=1e-9)
+    np.testing.assert_allclose(result.ess, x.var((0, 1)) / error**2, rtol=1e-9)
+    products = np.einsum("tci,tcj->ij", x[..., :3], x[..., 3:]) / (samples * 7)
+    np.testing.assert_allclose(result.beliefs.factors[0].weight, products, atol=1e-12)
+    np.testing.assert_allclose(result.beliefs.unary, result.mean, atol=0)
+    assert int(result.beliefs.iterations) == samples
+
+
+@pytest.mark.parametrize("name", ["dense", "cycle of three colours"])
+def test_moments_of_pairwise_groups(x64, key, name):
+    model = cases.make(name).model
+    result = run_chains(Gibbs(), model, None, key, chains=4, samples=20, moments=True)
+    x = np.asarray(result.x).reshape(-1, 5)
+    products = x.T @ x / len(x)
+    if model.graph is None:
+        wanted = products * (1 - np.eye(5))
+    else:
+        wanted = products[tuple(np.asarray(model.graph.edges).T)]
+    np.testing.assert_allclose(result.beliefs.factors[0].weight, wanted, atol=1e-12)
+
+
+def test_moments_of_a_long_run_match_the_truth(key):
+    case = cases.make("labelled rbm")
+    result = run_chains(
+        BlockGibbs(), case.model, None, key, chains=100, samples=2000, keep=False, moments=True
+    )
+    z = (np.asarray(result.mean) - case.truth.means) / np.asarray(result.error)
+    assert np.abs(z).max() < 5
+    assert float(result.error.max()) < 3e-3
+    wanted = case.truth.moments
+    for factor, rows in zip(result.beliefs.factors, (slice(0, 2), slice(2, 5)), strict=True):
+        np.testing.assert_allclose(factor.weight, wanted[rows, 5:], atol=0.01)
+    assert bool(result.beliefs.converged)
+
+
+def test_single_precision_over_a_million_draws(key):
+    """x = 1000 + (0, 1, 2, 0, ...): mean 1001, variance 2/3. Plain float32 sums lose both."""
+    draws = 999_999
+    kernel = Counting(period=3, height=1000.0)
+    result = run_chains(kernel, Count(), jnp.zeros((1, 1)), key, samples=draws, keep=False)
+    assert result.mean.dtype == jnp.float32
+    np.testing.assert_allclose(result.mean, 1001.0, atol=1e-3)
+    np.testing.assert_allclose(result.variance, 2 / 3, rtol=1e-3)
+    series = (1000 + np.arange(1, draws + 1) % 3).astype(np.float32)
+    plain = np.cumsum(series, dtype=np.float32)[-1] / np.float32(draws)
+    plain_square = np.cumsum(series**2, dtype=np.float32)[-1] / np.float32(draws)
+    assert abs(plain - 1001) > 1
+    assert abs(plain_square - plain**2 - 2 / 3) > 1
+
+
+# Diagnostics.
+
+
+def test_effective_sample_size_of_a_known_chain(key):
+    """Two coupled units: the exact asymptotic variance comes from the transition matrix."""
+    model = Ising.from_spins(jnp.array([[0.0, 1.0], [1.0, 0.0]]), jnp.zeros(2))
+    result = run_chains(Gibbs(), model, None, key, chains=50, samples=4000, burn_in=50, keep=False)
+    truth = oracle.spins([[0.0, 1.0], [1.0, 0.0]], [0.0, 0.0])
+    matrix = np.zeros((4, 4))
+    stick = 1 / (1 + np.exp(-2.0))
+    for i, x in enumerate(truth.states):
+        for j, y in enumerate(truth.states):
+            first = stick if y[0] == x[1] else 1 - stick
+            matrix[i, j] = first * (stick if y[1] == y[0] else 1 - stick)
+    f = truth.states[:, 1] - 0.5
+    pi = truth.probabilities
+    solved = np.linalg.solve(np.eye(4) - matrix + pi[None], f)
+    asymptotic = 2 * (pi * f) @ solved - pi @ f**2
+    wanted = 4000 * 50 * (pi @ f**2) / asymptotic
+    assert wanted < 0.4 * 4000 * 50
+    np.testing.assert_allclose(result.ess[1], wanted, rtol=0.2)
+
+
+def test_independent_draws_are_worth_what_they_are(key):
+    model = RBM(jnp.zeros((3, 2)), jnp.zeros(3), jnp.zeros(2))
+    result = run_chains(BlockGibbs(), model, None, key, chains=50, samples=400, keep=False)
+    np.testing.assert_allclose(result.ess, 50 * 400, rtol=0.25)
+    np.testing.assert_allclose(result.r_hat, 1.0, atol=2e-3)
+
+
+def test_chains_that_disagree_are_reported(key):
+    model = Ising.from_spins(4 * (1 - jnp.eye(6)), jnp.zeros(6))
+    start = jnp.repeat(jnp.array([0.0, 1.0]), 5)[:, None] * jnp.ones((1, 6))
+    result = run_chains(Gibbs(), model, start, key, samples=100, moments=True)
+    assert (np.asarray(result.r_hat) > 2).all()
+    assert not bool(result.beliefs.converged)
+
+
+def test_what_never_moves_has_no_diagnostics(key):
+    start = jnp.zeros((4, 5))
+    free = jnp.ones(5, bool).at[0].set(False)
+    result = run_chains(BlockGibbs(), rbm(), start, key, samples=100, free=free, moments=True)
+    assert np.isnan(result.r_hat[0])
+    assert np.isnan(result.ess[0])
+    assert float(result.error[0]) == 0.0
+    assert np.isfinite(result.r_hat[1:]).all()
+    assert bool(result.beliefs.converged)
+
+
+def test_one_draw_of_one_chain(key):
+    result = run_chains(BlockGibbs(), rbm(), None, key, chains=1, samples=1)
+    np.testing.assert_array_equal(result.mean, result.x[0, 0])
+    for unknown in (result.error, result.r_hat, result.ess):
+        assert np.isnan(unknown).all()
+
+
+# Starts and clamping.
+
+
+def test_clamped_chains_estimate_the_conditional(key):
+    case = cases.make("odd torus")
+    clamped = np.zeros(9, bool)
+    clamped[[0, 4]] = True
+    evidence = np.zeros(9)
+    evidence[4] = 1.0
+    result = run_chains(
+        Gibbs(), case.model, evidence, key, chains=200, samples=400, burn_in=20, free=~clamped
+    )
+    given = case.truth.given(clamped, evidence)
+    assert (np.asarray(result.x)[..., clamped] == evidence[clamped]).all()
+    error = np.asarray(result.error)[~clamped]
+    z = (np.asarray(result.mean) - given.means)[~clamped] / error
+    assert np.abs(z).max() < 5
+    unclamped = np.abs((case.truth.means - given.means)[~clamped] / error)
+    assert unclamped.max() > 20
+
+
+def test_random_starts_are_uniform_over_each_domain(key):
+    x = np.asarray(init_state(cases.make("labelled rbm").model, (30, 1000), key))
+    assert x.shape == (30, 1000, 7)
+    np.testing.assert_array_equal(x[..., 2:5].sum(-1), 1.0)
+    means = x.mean((0, 1))
+    wanted = np.array([0.5, 0.5, 1 / 3, 1 / 3, 1 / 3, 0.5, 0.5])
+    assert (np.abs(means - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / 30_000)).all()
+    assert init_state(Count(), (3,), key).shape == (3, 1)
+
+
+def test_start_keeps_the_precision_of_the_model(x64, key):
+    model = jax.tree.map(lambda a: a.astype(jnp.float32), rbm())
+    assert init_state(model, (2,), key).dtype == jnp.float32
+    result = run_chains(BlockGibbs(), model, None, key, chains=2, samples=4)
+    assert result.mean.dtype == jnp.float32
+    assert run_chains(BlockGibbs(), rbm(), None, key, chains=2, samples=4).mean.dtype == jnp.float64
+
+
+def test_one_state_starts_all_chains(key):
+    free = jnp.zeros(5, bool)
+    state = jnp.array([1.0, 0, 1, 0, 1])
+    result = run_chains(BlockGibbs(), rbm(), state, key, chains=3, samples=1, free=free)
+    np.testing.assert_array_equal(result.x, jnp.tile(state, (1, 3, 1)))
+
+
+# Compilation.
+
+
+class Traced(RBM):
+    """An RBM that counts how often its conditionals are traced."""
+
+    traces = []  # noqa: RUF012
+
+    def conditional(self, block, x):
+        self.traces.append(block)
+        return super().conditional(block, x)
+
+
+def test_new_weights_starts_masks_and_keys_do_not_recompile(key):
+    def run(seed):
+        rng = np.random.default_rng(seed)
+        model = Traced(*(jnp.asarray(rng.normal(size=s)) for s in ((3, 2), (3,), (2,))))
+        start = jnp.asarray(rng.integers(2, size=(4, 5)), float)
+        free = jnp.asarray(rng.random(5) < 0.7)
+        return run_chains(BlockGibbs(), model, start, jax.random.key(seed), samples=5, free=free)
+
+    run(0)
+    once = len(Traced.traces)
+    assert once > 0
+    run(1)
+    run(2)
+    assert len(Traced.traces) == once
+
+
+def test_new_wiring_of_the_same_shape_does_not_recompile(key):
+    wirings = [[(0, 1), (1, 2), (2, 3)], [(0, 2), (2, 1), (1, 3)]]
+    graphs = [graph.from_edges(4, edges) for edges in wirings]
+    traces = []
+
+    @dataclass(frozen=True)
+    class Tracing(Gibbs):
+        def step(self, model, state, free, key):
+            traces.append(1)
+            return super().step(model, state, free, key)
+
+    kernel = Tracing()
+    run_chains(kernel, Ising.create(graphs[0]), None, key, chains=2, samples=4)
+    once = len(traces)
+    run_chains(kernel, Ising.create(graphs[1]), None, key, chains=2, samples=4)
+    assert len(traces) == once
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": 0}, "samples is 0; pass 1 or more"),
+        ({"burn_in": -1}, "burn_in is -1; pass 0 or more"),
+        ({"thin": 0}, "thin is 0; pass 1 or more"),
+        ({"chains": None}, "needs `chains`"),
+        ({"free": np.ones(5, bool)}, "no `free` mask"),
+        ({"start": np.zeros((2, 5)), "chains": 3}, r"shape \(2, 5\) and chains is 3"),
+        ({"start": np.zeros((2, 3, 5)), "chains": None}, r"pass an array \(chains, 5\)"),
+        ({"start": np.zeros((2, 4)), "chains": None}, "5 units"),
+    ],
+)
+def test_bad_arguments_say_what_to_do(key, change, message):
+    arguments = {"start": None, "chains": 2, "samples": 3} | change
+    with pytest.raises(UndirectedError, match=message):
+        run_chains(BlockGibbs(), rbm(), key=key, **arguments)
+
+
+def test_moments_need_potentials(key):
+    with pytest.raises(UnsupportedFactor, match="got Count; leave moments out"):
+        run_chains(Counting(), Count(), None, key, chains=1, samples=1, moments=True)
