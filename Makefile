@@ -21,8 +21,8 @@ help:  ## list the targets
 demo: $(STAMP)-demo  ## fit a model to handwritten digits, complete half-seen ones, write a page
 	$(BIN)/undirected demo $(ARGS)
 
-test: $(STAMP)-test  ## run the tests on the CPU; ARGS="-k name" picks some
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest $(ARGS)
+test: $(STAMP)-test  ## run the tests on the CPU; ARGS="-k name" picks some, "-n 0" for one process
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 $(ARGS)
 
 lint: $(STAMP)-dev  ## style, types and the import rules of the rooms
 	$(BIN)/ruff check

@@ -97,7 +97,7 @@ def test_sampled_learning_finds_the_moments_only_with_a_right_kernel(temperature
     "objective",
     [
         ContrastiveDivergence(BlockGibbs(), steps=5),
-        Persistent(Gibbs(), chains=100, steps=2),
+        Persistent(Gibbs(), steps=10),
         TwoPhase(Exact(), positive=Exact()),
     ],
     ids=lambda objective: type(objective).__name__,
@@ -110,7 +110,7 @@ def test_the_parts_of_the_house_fit_together(objective, key):
     seen[::5, 0] = np.nan
     seen[3::7, 2:] = np.nan
     start = RBM.create(5, 2, key, label_states=3, scale=0.5)
-    optimiser = optax.adam(0.05)
+    optimiser = optax.adam(optax.cosine_decay_schedule(0.05, 300))
     result = fit(start, objective, optimiser, Batches(seen, 20), key, steps=300)
 
     def loss(model):

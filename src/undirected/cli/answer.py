@@ -282,11 +282,11 @@ def read_for(saved: Saved, path: Path) -> np.ndarray:
     table = read_table(path, binary=True)
     if set(table.names) == set(saved.names) and len(table.names) == len(saved.names):
         order = [table.names.index(name) for name in saved.names]
-        return table.means[:, order]
+        return table.values[:, order]
     wanted = len(saved.names)
-    if table.means.shape[1] != wanted:
+    if table.values.shape[1] != wanted:
         raise UndirectedError(
-            f"{path}: {table.means.shape[1]} columns, the model has {wanted} "
+            f"{path}: {table.values.shape[1]} columns, the model has {wanted} "
             f"({', '.join(saved.names[:4])}{', ...' if wanted > 4 else ''})"
         )
     unknown = [name for name in table.names if name not in saved.names]
@@ -295,4 +295,4 @@ def read_for(saved: Saved, path: Path) -> np.ndarray:
             f"{path}: the model knows no column '{unknown[0]}'; its columns are "
             f"{', '.join(saved.names[:6])}{', ...' if wanted > 6 else ''}"
         )
-    return table.means
+    return table.values

@@ -24,7 +24,7 @@ from undirected.report.page import Image, Section, write_sections
 from undirected.report.tables import pivot
 
 SHAPE = (28, 28)
-SETTINGS = Settings(method="pcd", hidden=256, epochs=150, batch=100, learning_rate=2e-3)
+SETTINGS = Settings(method="pcd", hidden=256, epochs=120, batch=100, learning_rate=1e-3)
 QUERIES = 100
 
 
@@ -57,7 +57,11 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
 def _digits() -> tuple[np.ndarray, np.ndarray]:
     """Digits as black and white pixels: to learn from, and held out."""
     images = data.mnist5k()
-    return tuple(np.asarray(threshold(part.x), np.float32) for part in (images.train, images.test))
+    return _black_and_white(images.train.x), _black_and_white(images.test.x)
+
+
+def _black_and_white(x: np.ndarray) -> np.ndarray:
+    return np.asarray(threshold(jnp.asarray(x)), np.float32)
 
 
 def _score(
@@ -90,7 +94,7 @@ def _complete(
     saved: Saved, means: np.ndarray, test: np.ndarray, seed: int
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Hide the lower half of held-out digits and fill it in; pictures and scores."""
-    seen, hidden = drop_half(test, SHAPE, jax.random.key(seed), sides=["bottom"])
+    seen, hidden = drop_half(jnp.asarray(test), SHAPE, jax.random.key(seed), sides=["bottom"])
     seen, hidden = np.asarray(seen), np.asarray(hidden)
     answers = {"independent pixels": np.broadcast_to(means, test.shape)}
     for name, method in (("RBM, belief propagation", "bp"), ("RBM, Gibbs sampling", "gibbs")):

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError

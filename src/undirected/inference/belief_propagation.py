@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
+from undirected.core.iterate import iterate, largest, settled
 from undirected.core.layout import log_normaliser, means
 from undirected.core.numerics import is_zero, message
 from undirected.core.potentials import Beliefs, Bilinear, Potentials, inner, statistics
 from undirected.inference.messages import Schedule, Traffic, pair_beliefs, quiet, renew
 from undirected.kernels import bipartite
 
-Carry = tuple[tuple[Traffic, ...], Float[Array, " n"], Array, Array]
+Passed = tuple[tuple[Traffic, ...], Float[Array, " n"], Array, Array]
 
 
 class BeliefPropagation(eqx.Module):
@@ -48,30 +49,20 @@ class BeliefPropagation(eqx.Module):
         if self._suits_kernel(p):
             return self._dense_bipartite(p)
         traffic, incoming, change, count = self._pass_messages(p)
-        return self._beliefs(p, traffic, incoming, self._settled(change), count)
+        return self._beliefs(p, traffic, incoming, settled(change, self.tolerance), count)
 
-    def _pass_messages(self, p: Potentials) -> Carry:
+    def _pass_messages(self, p: Potentials) -> Passed:
         """Messages of every group, their sums at the units, the last change, the rounds made."""
         schedule = Schedule(self.temperature, self.damping, self.parallel)
         start = tuple(quiet(factor, p.layout, schedule) for factor in p.factors)
 
-        def round_(carry: Carry) -> Carry:
-            traffic, incoming, _, count = carry
-            traffic, after = _round(p, schedule, traffic, incoming)
-            return traffic, after, jnp.max(jnp.abs(after - incoming), initial=0.0), count + 1
+        def step(state: tuple) -> tuple[tuple, Array]:
+            traffic, incoming = _round(p, schedule, *state)
+            return (traffic, incoming), largest(incoming - state[1])
 
-        zero = jnp.zeros(p.layout.n, p.unary.dtype)
-        carry: Carry = start, zero, jnp.full((), jnp.inf, zero.dtype), jnp.zeros((), jnp.int32)
-        if self.tolerance is None:
-            carry = jax.lax.fori_loop(0, self.iterations, lambda _, c: round_(c), carry)
-        else:
-            carry = jax.lax.while_loop(
-                lambda c: (c[2] > self.tolerance) & (c[3] < self.iterations), round_, carry
-            )
-        return carry
-
-    def _settled(self, change: Array) -> Array:
-        return change <= (1e-4 if self.tolerance is None else self.tolerance)
+        state = start, jnp.zeros(p.layout.n, p.unary.dtype)
+        (traffic, incoming), *how = iterate(step, state, self.iterations, self.tolerance)
+        return traffic, incoming, how[0], how[1]
 
     def _suits_kernel(self, p: Potentials) -> bool:
         """Sum-product, in turn, on one dense bipartite group of binary units."""
@@ -109,7 +100,7 @@ class BeliefPropagation(eqx.Module):
         log_z = log_normaliser(p.layout, p.unary / T + incoming, 1.0, p.evidence)
         log_z = p.offset + T * (log_z - message(cavity, to_rows).sum())
         pairs = (Bilinear(both, factor.rows, factor.cols),)
-        return Beliefs(unary, pairs, log_z, self._settled(change), count)
+        return Beliefs(unary, pairs, log_z, settled(change, self.tolerance), count)
 
     def _beliefs(
         self,

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.iterate import iterate, largest, settled
 from undirected.core.layout import Block, block_means, means, unit_entropy
 from undirected.core.potentials import (
     Beliefs,
@@ -38,23 +39,15 @@ class MeanField(eqx.Module):
         """Beliefs of one instance, started from the units' own fields; the key is not used."""
         p = potentials
 
-        def sweep(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            m, _, count = carry
+        def sweep(m: Array) -> tuple[Array, Array]:
             after = _sweep(p, m, self.temperature)
-            return after, jnp.max(jnp.abs(after - m), initial=0.0), count + 1
+            return after, largest(after - m)
 
         start = means(p.layout, p.fields, self.temperature)
-        carry = start, jnp.full((), jnp.inf, start.dtype), jnp.zeros((), jnp.int32)
-        if self.tolerance is None:
-            carry = jax.lax.fori_loop(0, self.iterations, lambda _, c: sweep(c), carry)
-        else:
-            carry = jax.lax.while_loop(
-                lambda c: (c[1] > self.tolerance) & (c[2] < self.iterations), sweep, carry
-            )
-        m, change, count = carry
+        m, change, count = iterate(sweep, start, self.iterations, self.tolerance)
         beliefs = statistics(p, m)
         bound = inner(p, beliefs) + self.temperature * unit_entropy(p.layout, m).sum()
-        converged = change <= (1e-5 if self.tolerance is None else self.tolerance)
+        converged = settled(change, self.tolerance)
         return Beliefs(m, beliefs.factors, bound, converged, count)
 
 
@@ -77,7 +70,7 @@ def _by_site(
     p: Potentials, inside: list[Symmetric], block: Block, m: Array, temperature: float | Array
 ) -> Array:
     """One unit after the other in a block with dense couplings inside."""
-    weight = sum(f.weight for f in inside)
+    weight = jnp.stack([f.weight for f in inside]).sum(0)
     part = m[block.slice]
     outside = (p.fields + pulls(p, m))[block.slice] - part @ weight
 

@@ -21,7 +21,7 @@ class Traffic(eqx.Module):
     """Messages of one group in flight, and their sum at every unit."""
 
     forward: Array
-    backward: Array | None
+    backward: Array
     incoming: Float[Array, " n"]
 
 
@@ -161,7 +161,7 @@ def _totals(block: Block, x: Array, temperature: float | Array) -> Array:
 def _(factor: Symmetric, layout: Layout, schedule: Schedule) -> Traffic:
     _binary(layout.blocks[factor.block])
     zeros = jnp.zeros_like(factor.weight)
-    return Traffic(zeros, None, jnp.zeros(layout.n, zeros.dtype))
+    return Traffic(zeros, zeros[:0], jnp.zeros(layout.n, zeros.dtype))
 
 
 @renew.register
@@ -172,7 +172,8 @@ def _(
     cavity = total[where][:, None] - traffic.forward.T
     forward = message(cavity, factor.weight, schedule.temperature)
     forward = _mix(forward, traffic.forward, schedule)
-    return Traffic(forward, None, jnp.zeros_like(total).at[where].set(forward.sum(0)))
+    incoming = jnp.zeros_like(total).at[where].set(forward.sum(0))
+    return Traffic(forward, traffic.backward, incoming)
 
 
 @pair_beliefs.register
@@ -200,7 +201,7 @@ def _(factor: Edges, layout: Layout, schedule: Schedule) -> Traffic:
     for block in layout.blocks:
         _binary(block)
     zeros = jnp.zeros(2 * factor.graph.n_edges, factor.weight.dtype)
-    return Traffic(zeros, None, jnp.zeros(layout.n, zeros.dtype))
+    return Traffic(zeros, zeros[:0], jnp.zeros(layout.n, zeros.dtype))
 
 
 @renew.register
@@ -209,7 +210,7 @@ def _(factor: Edges, layout: Layout, total: Array, traffic: Traffic, schedule: S
     cavity = total[graph.source] - _reverse(traffic.forward)
     forward = message(cavity, jnp.tile(factor.weight, 2), schedule.temperature)
     forward = _mix(forward, traffic.forward, schedule)
-    return Traffic(forward, None, graph.gather(forward))
+    return Traffic(forward, traffic.backward, graph.gather(forward))
 
 
 @pair_beliefs.register

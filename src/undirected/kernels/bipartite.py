@@ -7,7 +7,9 @@ r = (1 + exp(w) E / s) / (1 + E / s) = (s + exp(w) E) / (s + E).
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
+
+from undirected.core.iterate import iterate, largest
 
 STEEPEST = 80.0
 """Largest |weight| whose exponential float32 holds with room: beyond it messages must be logs."""
@@ -37,8 +39,8 @@ def sum_product(
     """
     odds = jnp.exp(weight)
 
-    def step(carry: tuple) -> tuple:
-        down, ratio, at_rows, at_cols, _, count = carry
+    def step(state: tuple) -> tuple[tuple, Array]:
+        down, ratio, at_rows, at_cols = state
         ratio, old = _renew(ratio, odds, (row_fields + at_rows)[:, None]), ratio
         if down is not None:
             down = ratio = _mix(ratio, down, damping)
@@ -47,29 +49,14 @@ def sum_product(
         if down is not None:
             ratio = _mix(ratio, old, damping)
         to_rows = _log_product(ratio, 1, gentle)
-        moved = jnp.maximum(
-            jnp.max(jnp.abs(to_rows - at_rows), initial=0.0),
-            jnp.max(jnp.abs(to_cols - at_cols), initial=0.0),
-        )
-        return down, ratio, to_rows, to_cols, moved, count + 1
+        moved = jnp.maximum(largest(to_rows - at_rows), largest(to_cols - at_cols))
+        return (down, ratio, to_rows, to_cols), moved
 
-    start = (
-        jnp.ones_like(weight) if damping else None,
-        jnp.ones_like(weight),
-        jnp.zeros_like(row_fields),
-        jnp.zeros_like(col_fields),
-        jnp.full((), jnp.inf, weight.dtype),
-        jnp.zeros((), jnp.int32),
-    )
-    if tolerance is None:
-        end = jax.lax.fori_loop(0, iterations, lambda _, carry: step(carry), start)
-    else:
-
-        def go_on(carry: tuple) -> Bool[Array, ""]:
-            return (carry[4] > tolerance) & (carry[5] < iterations)
-
-        end = jax.lax.while_loop(go_on, step, start)
-    return (jnp.log(end[1]), *end[2:])
+    ones = jnp.ones_like(weight)
+    quiet = jnp.zeros_like(row_fields), jnp.zeros_like(col_fields)
+    start = (ones if damping else None, ones, *quiet)
+    end, change, count = iterate(step, start, iterations, tolerance)
+    return jnp.log(end[1]), end[2], end[3], change, count
 
 
 def _mix(new: Float[Array, "a b"], old: Float[Array, "a b"], damping: float) -> Array:

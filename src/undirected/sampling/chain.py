@@ -136,7 +136,7 @@ def _run(
 
 
 def _observe(p: Potentials | None, x: Array, pivot: Array, info: Info) -> dict[str, Any]:
-    """What one draw adds to its batch; deviations from the first draw keep the digits of squares."""
+    """What one draw adds to its batch; deviations from the first draw keep digits of squares."""
     deviation = x - pivot
     factors = () if p is None else p.factors
     return {

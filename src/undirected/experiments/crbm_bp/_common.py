@@ -174,7 +174,7 @@ def _learn(
 
     rates = [1e-3] if method == "MLE-BP+" else config["rates"]
     if len(rates) > 1:
-        rates = [min(rates, key=lambda rate: train(rate, config["tune_epochs"]).best)]
+        rates = [min(rates, key=lambda rate: train(rate, config["tune_epochs"]).best or np.inf)]
     epochs = config["cd_epochs" if method.startswith("CD") else "epochs"]
     result = train(rates[0], config["plus_epochs"] if method == "MLE-BP+" else epochs)
     found = _errors(result.best_model, pairs["test"], infer, jax.random.key(seed + 2))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,7 @@ _FULL = {
     "steps": 1500,
     "rate": 0.02,
     "rows": 500,
+    "floor": 0.5,
     "test_rows": 360,
     "chains": 20,
     "sweeps": 200,
@@ -43,7 +45,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """Root mean square error of the hidden lower halves of test digits, and a sheet of samples."""
     data = digits8x8()
     train, test = (np.asarray(part.x, np.float32) / 16 for part in (data.train, data.test))
-    alive = (train > 0).mean(0) > 0.01
+    alive = (train > 0).mean(0) > 0.05
     train, test = train[:, alive], test[: config["test_rows"], alive]
     learn_key, complete_key, sample_key = jax.random.split(jax.random.key(seed), 3)
     learned = context.stage("learn", lambda: _learn(train, config, learn_key))
@@ -85,14 +87,26 @@ def _learn(
 ) -> dict[str, np.ndarray]:
     """Pseudo-likelihood: grey values have more zeros than any rectified normal's moments allow."""
     start = NonnegativeBM.from_data(jnp.asarray(train))
+    start = eqx.tree_at(lambda m: m.diagonal, start, jnp.maximum(start.diagonal, config["floor"]))
     rate = optax.cosine_decay_schedule(config["rate"], config["steps"], 0.01)
-    optimiser = optax.adam(rate)
+    optimiser = optax.chain(optax.adam(rate), _keep_diagonal(config["floor"]))
     batches = Batches(train, config["rows"])
     model = fit(
         start, RectifiedPseudoLikelihood(), optimiser, batches, key, steps=config["steps"]
     ).model
     parts = model.weights, model.diagonal, model.bias
     return dict(zip(("weights", "diagonal", "bias"), map(np.asarray, parts), strict=True))
+
+
+def _keep_diagonal(floor: float) -> optax.GradientTransformation:
+    """Shorten steps that would take w_ii below a floor."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        least = floor - params.diagonal
+        shorter = jnp.maximum(updates.diagonal, least)
+        return eqx.tree_at(lambda u: u.diagonal, updates, shorter), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
 def _complete(

@@ -1,0 +1,45 @@
+"""The loop of every fixed-point method."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+UNASKED = 1e-4
+"""What counts as settled where the user fixed the number of iterations instead of a tolerance."""
+
+
+def iterate(
+    step: Callable[[Any], tuple[Any, Float[Array, ""]]],
+    start: Any,
+    iterations: int | Array,
+    tolerance: float | None,
+) -> tuple[Any, Float[Array, ""], Int[Array, ""]]:
+    """Apply `step`, which gives (state, change), until the change is at most `tolerance`.
+
+    Without a tolerance all iterations are made, and reverse-mode autodiff works. Returns the state,
+    the last change and the number of iterations.
+    """
+
+    def advance(carry: tuple) -> tuple:
+        state, change = step(carry[0])
+        return state, change, carry[2] + 1
+
+    dtype = jnp.result_type(*jax.tree.leaves(start))
+    first = start, jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32)
+    if tolerance is None:
+        return jax.lax.fori_loop(0, iterations, lambda _, carry: advance(carry), first)
+    bound = tolerance
+    return jax.lax.while_loop(lambda c: (c[1] > bound) & (c[2] < iterations), advance, first)
+
+
+def settled(change: Float[Array, "*batch"], tolerance: float | None) -> Array:
+    """Whether a last change counts as converged."""
+    return change <= (UNASKED if tolerance is None else tolerance)
+
+
+def largest(difference: Array) -> Float[Array, ""]:
+    """Largest absolute entry, 0 of nothing."""
+    return jnp.max(jnp.abs(difference), initial=0.0)

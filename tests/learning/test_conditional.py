@@ -1,0 +1,274 @@
+"""Conditional models: their RBMs, marginal MAP, and their learners against the oracle."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from tests import oracle
+from tests.zoo import CASES
+from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.inference import Exact, MixedProduct, SumProduct, predict
+from undirected.learning import (
+    Batches,
+    Conditional,
+    ContrastiveDivergence,
+    MaxMargin,
+    PerceptronLoss,
+    Persistent,
+    Scheduled,
+    TwoPhase,
+    fit,
+)
+from undirected.models import RBM, ConditionalRBM
+from undirected.sampling import BlockGibbs
+
+pytestmark = pytest.mark.usefixtures("x64")
+SHAPES = {
+    "weights": (3, 2),
+    "visible_features": (3, 4),
+    "hidden_features": (2, 4),
+    "visible_bias": (3,),
+    "hidden_bias": (2,),
+}
+
+
+def parameters(seed=0):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=shape) for name, shape in SHAPES.items()}
+
+
+def model_of(arrays):
+    return ConditionalRBM(**{name: jnp.asarray(a) for name, a in arrays.items()})
+
+
+def pairs(rows=5, seed=1):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(rows, 4)), rng.integers(0, 2, (rows, 3)).astype(float)
+
+
+def truth_at(arrays, x):
+    """The joint distribution over (v, h) given features (crbm-bp, eq. 2), enumerated."""
+    return oracle.rbm(
+        arrays["weights"],
+        arrays["visible_bias"] + arrays["visible_features"] @ x,
+        arrays["hidden_bias"] + arrays["hidden_features"] @ x,
+    )
+
+
+def scores(truth, hidden):
+    """s(v) of every visible state: log sum_h or max_h of -E."""
+    if hidden == "sum":
+        return oracle.visible_marginal(truth, 3)
+    best = {}
+    for state, weight in zip(truth.states, truth.log_weights, strict=True):
+        v = tuple(state[:3].astype(int).tolist())
+        best[v] = max(weight, best.get(v, -np.inf))
+    return best
+
+
+def assert_gradient(objective, value, seed=0):
+    """The objective's gradient is that of `value(arrays, x, v)`, averaged over rows."""
+    arrays, (x, v) = parameters(seed), pairs()
+    batch = jnp.asarray(x), jnp.asarray(v)
+
+    def loss(model):
+        return Conditional(objective)(model, batch, None, jax.random.key(0))[0]
+
+    gradient = eqx.filter_grad(loss)(model_of(arrays))
+    for name in SHAPES:
+
+        def at(a, name=name):
+            changed = {**arrays, name: a}
+            return np.mean([value(changed, *row) for row in zip(x, v, strict=True)])
+
+        want = oracle.finite_difference(at, arrays[name])
+        assert np.allclose(getattr(gradient, name), want, atol=1e-6), name
+
+
+def negative_log_likelihood(arrays, x, v):
+    truth = truth_at(arrays, x)
+    return truth.log_z - scores(truth, "sum")[tuple(v.astype(int))]
+
+
+def margin(hidden):
+    def value(arrays, x, v):
+        s = scores(truth_at(arrays, x), hidden)
+        rival = max(np.abs(np.array(u) - v).sum() + level for u, level in s.items())
+        return rival - s[tuple(v.astype(int))]
+
+    return value
+
+
+class MarginalMap:
+    """Marginal MAP by enumeration inside JAX, so that max-margin learning can be exact."""
+
+    def __call__(self, p, key):
+        states = jnp.asarray(oracle.binary_states(3))
+        weight = p.factors[0].weight
+        level = states @ p.unary[:3] + jax.nn.softplus(states @ weight + p.unary[3:][None]).sum(1)
+        best = states[jnp.argmax(level)]
+        return SumProduct(1, None)(
+            eqx.tree_at(lambda q: q.unary, p, p.unary.at[:3].set(jnp.where(best > 0, 1e9, -1e9)))
+        )
+
+
+def test_at_is_the_energy_of_the_paper():
+    arrays, (x, _) = parameters(), pairs()
+    truth = truth_at(arrays, x[0])
+    rbm = model_of(arrays).at(jnp.asarray(x[0]))
+    assert np.allclose(-rbm.energy(jnp.asarray(truth.states)), truth.log_weights)
+
+
+def test_likelihood_gradient_with_exact_inference():
+    assert_gradient(TwoPhase(Exact()), negative_log_likelihood)
+
+
+def test_missing_targets_are_marginalised():
+    arrays, (x, v) = parameters(), pairs()
+    v[:, 1] = np.nan
+    loss, _ = Conditional(TwoPhase(Exact(), Exact()))(
+        model_of(arrays), (jnp.asarray(x), jnp.asarray(v)), None, jax.random.key(0)
+    )
+    assert np.isfinite(float(loss))
+
+    def value(weights):
+        total = 0.0
+        for row, target in zip(x, np.nan_to_num(v), strict=True):
+            truth = truth_at({**arrays, "weights": weights}, row)
+            mask = np.array([True, False, True, False, False])
+            seen = truth.given(mask, np.concatenate([target, [0, 0]]))
+            total += truth.log_z - seen.log_z
+        return total / len(x)
+
+    def objective(model):
+        batch = jnp.asarray(x), jnp.asarray(v)
+        return Conditional(TwoPhase(Exact(), Exact()))(model, batch, None, jax.random.key(0))[0]
+
+    gradient = eqx.filter_grad(objective)(model_of(arrays)).weights
+    assert np.allclose(gradient, oracle.finite_difference(value, arrays["weights"]), atol=1e-6)
+
+
+def test_max_margin_gradients_with_exact_inference():
+    assert_gradient(MaxMargin(MarginalMap()), margin("sum"))
+    assert_gradient(MaxMargin(Exact(0.0), hidden="max"), margin("max"))
+
+
+def test_perceptron_loss_is_the_gap_to_the_best_state_met():
+    """A long search on a tiny model meets every state, so the loss is exact."""
+
+    def value(arrays, x, v):
+        s = scores(truth_at(arrays, x), "sum")
+        return max(s.values()) - s[tuple(v.astype(int))]
+
+    assert_gradient(PerceptronLoss(BlockGibbs(), 300), value)
+
+
+def test_contrastive_divergence_runs_on_rows_of_their_own():
+    x, v = pairs()
+    loss, (_, info) = Conditional(ContrastiveDivergence(BlockGibbs(), 3))(
+        model_of(parameters()), (jnp.asarray(x), jnp.asarray(v)), None, jax.random.key(0)
+    )
+    assert np.isfinite(float(loss))
+    assert 0 <= float(info["flips"]) <= 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mixed_product_is_exact_on_trees(seed):
+    """One hidden unit makes a star: marginal MAP by enumeration, and the means given it."""
+    rng = np.random.default_rng(seed)
+    weights, b, c = 3 * rng.normal(size=(6, 1)), rng.normal(size=6), rng.normal(size=1)
+    table = oracle.visible_marginal(oracle.rbm(weights, b, c), 6)
+    best = max(table, key=lambda v: table[v])
+    beliefs = MixedProduct(50)(RBM(*map(jnp.asarray, (weights, b, c))).lower())
+    assert float(beliefs.log_z) == pytest.approx(table[best], abs=1e-9)
+    assert tuple(np.asarray(beliefs.unary[:6]).astype(int)) == best
+    hidden = 1 / (1 + np.exp(-(c + np.array(best) @ weights)))
+    assert np.allclose(beliefs.unary[6:], hidden)
+
+
+def test_mixed_product_beats_greedy_search_on_average():
+    """100 random 8 x 6 models: its -free energy is at least that of iterated conditional modes."""
+    gap = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        model = RBM(*(jnp.asarray(rng.normal(size=s)) for s in ((8, 6), (8,), (6,))))
+        ours = float(MixedProduct(50)(model.lower()).log_z)
+        gap.append(ours + float(model.free_energy(jnp.asarray(_greedy(model)))))
+    assert np.mean(gap) >= 0
+
+
+def _greedy(model):
+    weights, b, c = (np.asarray(a) for a in (model.weights, model.visible_bias, model.hidden_bias))
+    v, h = (b > 0).astype(float), (c > 0).astype(float)
+    for _ in range(100):
+        v, h = (weights @ h + b > 0).astype(float), (weights.T @ v + c > 0).astype(float)
+    return v
+
+
+def test_predictions_in_chunks_equal_those_at_once(key):
+    model = model_of(parameters())
+    x, _ = pairs(7)
+    whole = predict(model, x, SumProduct(20, None), key)
+    assert np.allclose(predict(model, x, SumProduct(20, None), key, budget=200), whole, atol=1e-6)
+    exact = np.stack([truth_at(parameters(), row).means[:3] for row in x])
+    assert np.allclose(predict(model, x, Exact(), key), exact, atol=1e-6)
+
+
+def test_a_logistic_regression_is_the_model_without_hiddens(key):
+    model = ConditionalRBM.create(3, 0, 4, key)
+    x, v = (a.astype(np.float64) for a in pairs(200))
+    v = (x[:, :3] > 0).astype(float)
+    result = fit(
+        model,
+        Conditional(TwoPhase(SumProduct(1, None))),
+        optax.adam(0.05),
+        Batches((x, v), 50),
+        key,
+        epochs=30,
+    )
+    answer = predict(result.model, x, SumProduct(1, None), key) > 0.5
+    assert (answer == v).mean() > 0.95
+
+
+def test_a_schedule_sees_the_step(key):
+    x, v = pairs(8)
+    seen = []
+    objective = Scheduled(lambda step: Conditional(TwoPhase(SumProduct(1 + step, 0.0))))
+    fit(
+        model_of(parameters()),
+        objective,
+        optax.sgd(0.0),
+        Batches((x, v), 8),
+        key,
+        steps=4,
+        log_every=1,
+        on_event=lambda p: seen.append(p.metrics.get("iterations")),
+    )
+    assert seen[1:] == [1, 2, 3, 4]
+
+
+def test_refusals(key):
+    model = model_of(parameters())
+    x, v = (jnp.asarray(a) for a in pairs())
+    with pytest.raises(UndirectedError, match="keeps chains"):
+        Conditional(Persistent(BlockGibbs())).init(model, (x, v), key)
+    with pytest.raises(UndirectedError, match=r"features are \(5, 3\).*wants \(rows, 4\)"):
+        Conditional(TwoPhase(Exact())).init(model, (v, x), key)
+    with pytest.raises(UndirectedError, match=r"has no at\(x\)"):
+        Conditional(TwoPhase(Exact())).init(RBM.create(3, 2, key), (x, v), key)
+    with pytest.raises(UndirectedError, match="feature 2 of row 1 is nan"):
+        predict(model, x.at[1, 2].set(jnp.nan), Exact(), key)
+    with pytest.raises(UndirectedError, match=r"pass \(rows, 4\)"):
+        predict(model, v, Exact(), key)
+    with pytest.raises(UndirectedError, match="hidden_features are"):
+        ConditionalRBM(**{**parameters(), "hidden_features": np.zeros((3, 4))})
+    with pytest.raises(UndirectedError, match="iterations is 0"):
+        MixedProduct(0)
+    with pytest.raises(UndirectedError, match="hidden is 'mean'"):
+        MaxMargin(MixedProduct(), hidden="mean")
+    lattice = CASES["torus_ising"](0)[0].lower()
+    with pytest.raises(UnsupportedFactor, match="mixed-product"):
+        MixedProduct()(lattice)
