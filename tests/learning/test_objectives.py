@@ -10,6 +10,7 @@ from scipy.stats import norm
 from tests.learning import support
 from undirected.core.errors import UndirectedError
 from undirected.learning import ContrastiveDivergence, Persistent, PseudoLikelihood, TwoPhase
+from undirected.learning.phases import complete, observed
 
 NAMES = sorted(support.models())
 DRAWS = 1000
@@ -149,9 +150,18 @@ def test_persistent_chains_start_at_rows_of_the_data_and_persist(key):
     assert info["moved"].shape == ()
 
 
-def test_a_partly_missing_label_is_missing(key):
-    from undirected.learning.phases import observed
+def test_missing_entries_start_at_random_and_observed_ones_stay(key):
+    model = support.models()["label_rbm"]
+    v = jnp.tile(jnp.asarray([[1.0, jnp.nan, jnp.nan, jnp.nan], [jnp.nan, 0.0, 1.0, 0.0]]), (50, 1))
+    x = np.asarray(complete(support.Still(), model, v, 1, key))
+    np.testing.assert_array_equal(x[::2, 0], 1)
+    np.testing.assert_array_equal(x[1::2, 1:4], np.tile([0, 1, 0], (50, 1)))
+    np.testing.assert_array_equal(x[:, 1:4].sum(1), 1)
+    assert set(x[1::2, 0]) == {0, 1}
+    assert (x[::2, 1:4].sum(0) > 0).all()
 
+
+def test_a_partly_missing_label_is_missing(key):
     layout = support.models()["label_rbm"].layout
     v = jnp.asarray([[1.0, 0.0, jnp.nan, 1.0], [jnp.nan, 0.0, 1.0, 0.0]])
     wanted = [[True, False, False, False], [False, True, True, True]]

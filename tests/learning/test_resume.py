@@ -97,7 +97,9 @@ def test_an_exception_saves_and_goes_on(tmp_path, cause, save_every):
         with pytest.raises(Stop):
             run("cut", on_event=trip)
     assert steps("cut") == [5, 7, 10, 14]
-    result, whole = run("cut"), run("whole")
+    events = []
+    result, whole = run("cut", on_event=events.append), run("whole")
+    assert [event.step for event in events] == [14, 15, 20]
     assert resumable.outcome(result) == resumable.outcome(whole)
     assert steps("cut") == steps("whole") == [5, 7, 10, 14, 15, 20]
 

@@ -181,6 +181,23 @@ def perturbation(
     return jnp.concatenate(parts, -1)
 
 
+def random_units(
+    layout: Layout, key: Key[Array, ""], shape: tuple[int, ...] = ()
+) -> Float[Array, "*shape n"]:
+    """A start for chains: uniform where finite, else normal or exponential of scale one."""
+    keys = jax.random.split(key, len(layout.blocks))
+    parts = []
+    for block, k in zip(layout.blocks, keys, strict=True):
+        size = (*shape, block.size)
+        if block.domain is Domain.REAL:
+            parts.append(jax.random.normal(k, size))
+        elif block.domain is Domain.NONNEGATIVE:
+            parts.append(jax.random.exponential(k, size))
+        else:
+            parts.append(_block_draw(block, jnp.zeros(size), k))
+    return jnp.concatenate(parts, -1)
+
+
 def _by_block(layout: Layout, x: Array, function: Callable[[Block, Array], Array]) -> Array:
     if layout.is_binary:
         return function(layout.blocks[0], x)

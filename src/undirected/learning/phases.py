@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Domain, Layout
+from undirected.core.layout import Domain, Layout, random_units
 from undirected.core.protocols import Info, Kernel, Marginal
 
 
@@ -60,7 +60,7 @@ def complete(
     start = jax.lax.cond(
         count == 0,
         lambda: jnp.zeros((len(v), layout.n), v.dtype),
-        lambda: _random_state(layout, len(v), start_key).astype(v.dtype),
+        lambda: random_units(layout, start_key, (len(v),)).astype(v.dtype),
     )
     n = v.shape[1]
     x = start.at[:, :n].set(jnp.where(seen, v, start[:, :n]))
@@ -90,18 +90,3 @@ def mean_energy(model: Any, x: Float[Array, "rows n"]) -> Float[Array, ""]:
     if isinstance(model, Marginal):
         return model.free_energy(x[:, : model.layout.n_visible]).mean()
     return model.energy(x).mean()
-
-
-def _random_state(layout: Layout, rows: int, key: Key[Array, ""]) -> Float[Array, "rows n"]:
-    """Units at random: fair coins, uniform states; real and nonnegative ones lie in [0, 1)."""
-    uniform = jax.random.uniform(key, (rows, layout.n))
-    parts = []
-    for block in layout.blocks:
-        part = uniform[:, block.slice]
-        if block.domain is Domain.BINARY:
-            part = jnp.round(part)
-        elif block.domain is Domain.CATEGORICAL:
-            state = part.reshape(rows, -1, block.states).argmax(-1)
-            part = jax.nn.one_hot(state, block.states).reshape(part.shape)
-        parts.append(part)
-    return jnp.concatenate(parts, -1)

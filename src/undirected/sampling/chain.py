@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Block, Domain, Layout, draw
+from undirected.core.layout import Layout, random_units
 from undirected.core.potentials import Beliefs, Bilinear, Factor, Potentials, Symmetric, statistic
 from undirected.core.protocols import Info, Kernel, Lowerable, Model
 
@@ -45,11 +45,8 @@ def init_state(
     model: Model, shape: tuple[int, ...], key: Key[Array, ""]
 ) -> Float[Array, "*shape n"]:
     """Random states: uniform where a domain is finite, else normal or exponential of scale one."""
-    layout = model.layout
     dtype = jnp.result_type(*jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
-    keys = jax.random.split(key, len(layout.blocks))
-    parts = [_random(b, (*shape, b.size), k) for b, k in zip(layout.blocks, keys, strict=True)]
-    return jnp.concatenate(parts, -1).astype(dtype)
+    return random_units(model.layout, key, shape).astype(dtype)
 
 
 def run_chains(
@@ -253,11 +250,3 @@ def _starts(
             f"(chains, {model.layout.n})"
         )
     return x
-
-
-def _random(block: Block, shape: tuple[int, ...], key: Key[Array, ""]) -> Array:
-    if block.domain is Domain.REAL:
-        return jax.random.normal(key, shape)
-    if block.domain is Domain.NONNEGATIVE:
-        return jax.random.exponential(key, shape)
-    return draw(block, jnp.zeros(shape), key)

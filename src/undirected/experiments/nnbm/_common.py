@@ -280,7 +280,7 @@ def _mean_field(
     if method == "Downs":
         return Downs(tolerance=1e-5, iterations=100), exponential_start(data, graph)
     improved = method == "I-SusP"
-    start = _start(data, graph, how["start"], improved)
+    start = _start(data, graph, how["start"], improved or graph is not None)
     if improved:
         return ImprovedSusceptibility(tolerance=1e-5, iterations=300), start
     return Susceptibility(TAP(tolerance=1e-5, iterations=300), 300, 1e-5), start

@@ -17,10 +17,10 @@ PAPER = {"Downs": (0.515, 0.376), "SusP": (0.297, 0.095), "I-SusP": (0.153, 0.06
 
 _METHODS = {
     "Downs": {"steps": 200, "rate": 0.02},
-    "SusP": {"steps": 400, "rate": 0.05, "start": "independent"},
-    "I-SusP": {"steps": 300, "rate": 0.05, "start": "independent"},
-    "PCD": {"steps": 400, "rate": 0.03, "start": "independent", "chains": 100},
-    "pseudo-likelihood": {"steps": 300, "rate": 0.03, "start": "independent", "rows": 400},
+    "SusP": {"steps": 300, "rate": 0.02, "start": "inverse"},
+    "I-SusP": {"steps": 200, "rate": 0.02, "start": "inverse"},
+    "PCD": {"steps": 300, "rate": 0.02, "start": "inverse", "chains": 100},
+    "pseudo-likelihood": {"steps": 200, "rate": 0.02, "start": "inverse", "rows": 400},
 }
 
 _FULL = {
