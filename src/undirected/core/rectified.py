@@ -186,7 +186,7 @@ def _ratios(t: Array, count: int, lowest: float) -> list[Array]:
 
     Cut after K terms the fraction is wrong by about exp(-2 t sqrt(2 K)): K is chosen for rounding.
     """
-    digits = 36.0 if t.dtype == jnp.float64 else 17.0
+    digits = 50.0 if t.dtype == jnp.float64 else 17.0
     terms = int(0.125 * (digits / lowest) ** 2) + 5
     ratio = 2 / (t + jnp.sqrt(t * t + 4 * terms + 8))  # where it would stand still
     ratios = []

@@ -35,10 +35,8 @@ def inverse_susceptibility(
 
     def update(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         J, own, _ = carry
-        precision = jnp.linalg.inv(covariance * off + jnp.diag(own))
-        # One inverse after the other: batched LAPACK calls side by side can starve each other.
-        precision, J = jax.lax.optimization_barrier((precision, J))
         cumulant_part = jnp.linalg.inv(_cumulant_matrix(site, J))
+        precision = jnp.linalg.inv(covariance * off + jnp.diag(own))
         fresh = off * (cumulant_part - precision)
         J = J + (1 - damping) * (fresh - J)
         J = 0.5 * (J + J.T)

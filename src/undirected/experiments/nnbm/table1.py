@@ -37,7 +37,7 @@ _FULL = {
 _SMOKE = {
     **_FULL,
     "side": 3,
-    "data": {"trials": 2, "rows": 500},
+    "data": {"trials": 2, "rows": 10_000},
     "many": {"trials": 0, "rows": 500},
     "chains": {"chains": 100, "burn_in": 10, "thin": 2},
     "methods": {name: {**how, "steps": 30} for name, how in _METHODS.items()},
