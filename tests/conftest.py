@@ -3,6 +3,8 @@
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most of the time of the tests is compilation: a fifth less of it at this level.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 
 import jax
 import pytest

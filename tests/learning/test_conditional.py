@@ -10,7 +10,7 @@ import pytest
 from tests import oracle
 from tests.zoo import CASES
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.inference import Exact, MixedProduct, SumProduct, predict
+from undirected.inference import Exact, MeanField, MixedProduct, SumProduct, predict
 from undirected.learning import (
     Batches,
     Conditional,
@@ -175,6 +175,24 @@ def test_contrastive_divergence_runs_on_rows_of_their_own():
     assert 0 <= float(info["flips"]) <= 1
 
 
+def test_contrastive_divergence_may_start_at_random():
+    """From a long chain's end the start does not matter; after one step it does."""
+    x, v = pairs(1)
+    arrays = parameters()
+    arrays["weights"] *= 6
+
+    def loss(steps, start):
+        objective = Conditional(ContrastiveDivergence(BlockGibbs(), steps, start=start))
+        batch = jnp.asarray(x.repeat(4000, 0)), jnp.asarray(v.repeat(4000, 0))
+        return float(objective(model_of(arrays), batch, None, jax.random.key(1))[0])
+
+    at_data, at_random = loss(1, "data"), loss(1, "random")
+    assert at_random - at_data > 0.5
+    assert loss(60, "data") == pytest.approx(loss(60, "random"), abs=0.1)
+    with pytest.raises(UndirectedError, match="pass 'data' or 'random'"):
+        ContrastiveDivergence(BlockGibbs(), start="here")  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_mixed_product_is_exact_on_trees(seed):
     """One hidden unit makes a star: marginal MAP by enumeration, and the means given it."""
@@ -187,6 +205,27 @@ def test_mixed_product_is_exact_on_trees(seed):
     assert tuple(np.asarray(beliefs.unary[:6]).astype(int)) == best
     hidden = 1 / (1 + np.exp(-(c + np.array(best) @ weights)))
     assert np.allclose(beliefs.unary[6:], hidden)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 400.0])
+def test_mixed_product_follows_its_messages(scale):
+    """Round by round the equations of Algorithm 1 with logarithms, also for steep weights."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        weights, b, c = (scale * rng.normal(size=s) for s in ((9, 35), (9,), (35,)))
+        v = b > 0
+        met = []
+        for _ in range(4):
+            field = c + v @ weights
+            cavity = field[None, :] - weights * v[:, None]
+            sent = np.logaddexp(0, cavity + weights) - np.logaddexp(0, cavity)
+            met.append(v)
+            v = b + sent.sum(1) > 0
+        met.append(v)
+        value = [np.where(v, b, 0).sum() + np.logaddexp(0, c + v @ weights).sum() for v in met]
+        beliefs = MixedProduct(4)(RBM(*map(jnp.asarray, (weights, b, c))).lower())
+        assert np.array_equal(beliefs.unary[:9], met[int(np.argmax(value))])
+        assert float(beliefs.log_z) == pytest.approx(max(value), rel=1e-9)
 
 
 def test_mixed_product_beats_greedy_search_on_average():
@@ -204,8 +243,21 @@ def _greedy(model):
     weights, b, c = (np.asarray(a) for a in (model.weights, model.visible_bias, model.hidden_bias))
     v, h = (b > 0).astype(float), (c > 0).astype(float)
     for _ in range(100):
-        v, h = (weights @ h + b > 0).astype(float), (weights.T @ v + c > 0).astype(float)
+        v = (weights @ h + b > 0).astype(float)
+        h = (weights.T @ v + c > 0).astype(float)
     return v
+
+
+def test_mean_field_at_temperature_zero_is_greedy_search():
+    """Iterated conditional modes, half by half: no half-step can do better at its end."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        model = RBM(*(jnp.asarray(rng.normal(size=s)) for s in ((8, 6), (8,), (6,))))
+        x = MeanField(50, temperature=0.0)(model.lower()).unary
+        v, h = np.asarray(x[:8]), np.asarray(x[8:])
+        assert set(np.unique(x)) <= {0.0, 1.0}
+        assert np.array_equal(v, np.asarray(model.weights) @ h + model.visible_bias > 0)
+        assert np.array_equal(h, v @ np.asarray(model.weights) + model.hidden_bias > 0)
 
 
 def test_predictions_in_chunks_equal_those_at_once(key):

@@ -3,11 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.numerics import message
 from undirected.core.potentials import Beliefs, Bilinear, Potentials
+from undirected.kernels import bipartite
 
 
 class MixedProduct(eqx.Module):
@@ -39,10 +40,19 @@ class MixedProduct(eqx.Module):
             hidden = jax.nn.softplus(hidden_fields(v)).sum()
             return p.unary[rows.slice] @ v + hidden
 
+        gentle = jnp.max(jnp.abs(weight), initial=0.0) <= bipartite.GENTLE
+        odds = jnp.exp(jnp.clip(weight, -bipartite.GENTLE, bipartite.GENTLE))
+
+        def by_logs(v: Array) -> Array:
+            cavity = hidden_fields(v)[None, :] - weight * v[:, None]
+            return message(cavity, weight).sum(1)
+
+        def by_odds(v: Array) -> Array:
+            return bipartite.log_product(_ratios(hidden_fields(v), odds, v), 1, gentle=True)
+
         def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
             v, best, best_value, _, count = carry
-            cavity = hidden_fields(v)[None, :] - weight * v[:, None]
-            total = p.fields[rows.slice] + message(cavity, weight).sum(1)
+            total = p.fields[rows.slice] + jax.lax.cond(gentle, by_odds, by_logs, v)
             new = (total > 0).astype(v.dtype)
             level = value(new)
             better = level > best_value
@@ -66,6 +76,18 @@ class MixedProduct(eqx.Module):
             ).sum()
         )
         return Beliefs(unary, pairs, log_z, converged, count)
+
+
+def _ratios(field: Float[Array, " b"], odds: Float[Array, "a b"], v: Float[Array, " a"]) -> Array:
+    """exp of the messages into the rows: (1 + e^{f + w}) / (1 + e^f), f the cavity field.
+
+    A row at 1 has put w into `field`. Both terms are scaled, so that no field overflows.
+    """
+    down, up = jnp.exp(-jnp.maximum(field, 0.0)), jnp.exp(jnp.minimum(field, 0.0))
+    on = (v > 0)[:, None]
+    own = jnp.where(on, 1 / odds, odds) * up[None, :] + down[None, :]
+    shared = (up + down)[None, :]
+    return jnp.where(on, shared / own, own / shared)
 
 
 def _only_group(p: Potentials) -> Bilinear:

@@ -44,11 +44,11 @@ def sum_product(
         ratio, old = _renew(ratio, odds, (row_fields + at_rows)[:, None]), ratio
         if down is not None:
             down = ratio = _mix(ratio, down, damping)
-        to_cols = _log_product(ratio, 0, gentle)
+        to_cols = log_product(ratio, 0, gentle)
         ratio = _renew(ratio, odds, (col_fields + to_cols)[None, :])
         if down is not None:
             ratio = _mix(ratio, old, damping)
-        to_rows = _log_product(ratio, 1, gentle)
+        to_rows = log_product(ratio, 1, gentle)
         moved = jnp.maximum(largest(to_rows - at_rows), largest(to_cols - at_cols))
         return (down, ratio, to_rows, to_cols), moved
 
@@ -77,7 +77,7 @@ def _renew(ratio: Float[Array, "a b"], odds: Float[Array, "a b"], total: Array) 
     return (scaled + odds * up) / (scaled + up)
 
 
-def _log_product(ratio: Float[Array, "a b"], axis: int, gentle: bool) -> Float[Array, " n"]:
+def log_product(ratio: Float[Array, "a b"], axis: int, gentle: bool) -> Float[Array, " n"]:
     """Sum of log ratios along an axis."""
     if not gentle:
         return jnp.log(ratio).sum(axis)

@@ -1,12 +1,13 @@
-"""Contrastive divergence: the negative chains start at the data."""
+"""Contrastive divergence: short negative chains, started anew at every step."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
+from undirected.core.layout import random_units
 from undirected.core.protocols import Info, Kernel, Marginal
 from undirected.learning.phases import complete, detach, mean_energy, run, visible
 
@@ -15,6 +16,8 @@ from undirected.learning.phases import complete, detach, mean_energy, run, visib
 class ContrastiveDivergence:
     """CD-k (Hinton 2002): mean F(v) - mean F(v'), v' after k kernel steps from the data v.
 
+    `start="random"` starts the chains at uniformly drawn states instead, which conditional models
+    want: chains started at the answer never learn to find it (Mnih, Larochelle & Hinton 2011).
     Missing entries (NaN) are drawn from the model given the observed ones, by `fill_steps` kernel
     steps from a random start; the same steps draw the hidden units of a model without a free
     energy.
@@ -23,8 +26,13 @@ class ContrastiveDivergence:
     kernel: Kernel
     steps: int = 1
     fill_steps: int = 10
+    start: Literal["data", "random"] = "data"
 
     def __post_init__(self) -> None:
+        if self.start not in ("data", "random"):
+            raise UndirectedError(
+                f"contrastive divergence: start is {self.start!r}; pass 'data' or 'random'"
+            )
         if self.steps < 1 or self.fill_steps < 1:
             raise UndirectedError(
                 f"contrastive divergence: steps is {self.steps} and fill_steps "
@@ -39,10 +47,13 @@ class ContrastiveDivergence:
         self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], tuple[None, Info]]:
         """The surrogate, whose gradient is the contrastive divergence update."""
-        fill_key, init_key, key = jax.random.split(key, 3)
+        fill_key, start_key, init_key, key = jax.random.split(key, 4)
         constant = detach(model)
         least = 1 if isinstance(model, Marginal) else self.fill_steps
         x = complete(self.kernel, constant, visible(model, batch), self.fill_steps, fill_key, least)
-        chains = self.kernel.init(constant, x, init_key)
+        first = x
+        if self.start == "random":
+            first = random_units(model.layout, start_key, (len(x),)).astype(x.dtype)
+        chains = self.kernel.init(constant, first, init_key)
         chains, info = run(self.kernel, constant, chains, self.steps, key)
         return mean_energy(model, x) - mean_energy(model, chains.x), (None, info)

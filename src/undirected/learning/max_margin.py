@@ -72,8 +72,9 @@ class MaxMargin:
 class PerceptronLoss:
     """CD-PercLoss (Mnih, Larochelle & Hinton 2011): F(v_n) - F(best), where a search finds better.
 
-    The search is a chain of `steps` kernel steps that starts at the visible units' own biases (in a
-    conditional model: the logistic regression) and keeps the state of lowest free energy it meets.
+    The search is a chain of `steps` kernel steps. It starts at the state that the visible units'
+    own biases favour (in a conditional model: the answer of the logistic regression) and keeps the
+    state of lowest free energy it meets.
     """
 
     kernel: Kernel
@@ -93,9 +94,8 @@ class PerceptronLoss:
         """The mean loss; rows that no better state was found for add nothing."""
         v = visible(model, batch)
         constant = detach(model)
-        start_key, init_key, key = jax.random.split(key, 3)
-        odds = jnp.broadcast_to(constant.visible_bias, v.shape)
-        first = jax.random.bernoulli(start_key, jax.nn.sigmoid(odds)).astype(v.dtype)
+        init_key, key = jax.random.split(key)
+        first = jnp.broadcast_to(constant.visible_bias > 0, v.shape).astype(v.dtype)
         hidden = jnp.zeros((*v.shape[:-1], constant.n_hidden), v.dtype)
         state = self.kernel.init(constant, jnp.concatenate([first, hidden], -1), init_key)
         free = jnp.ones(constant.layout.n, bool)

@@ -8,10 +8,11 @@ from undirected.experiments.stages import Context
 
 TITLE = "Denoising and completing Caltech101 Silhouettes with conditional RBMs (Table 3)"
 _SET = {"images": "caltech101_silhouettes", "train": 4100, "valid": 2264, "test": 2307}
+_FEW = {"LR": [0.02, 0.005], "CD": [0.02, 0.002], "MLE": [0.02, 0.005], "SVM": [0.005]}
 CONFIG = {
     "smoke": _common.SMOKE,
-    "quick": _common.QUICK | _SET | {"test": 1000},
-    "full": _common.FULL | _SET,
+    "quick": _common.QUICK | _SET | {"valid": 500, "test": 1000},
+    "full": _common.FULL | _SET | {"batch": 40, "rates": _FEW, "plus_epochs": 60},
 }
 CASES = {"Caltech, noise 20 %": "noise 20 %", "Caltech, occluded 12x12": "occluded 12x12"}
 _NOISE = {

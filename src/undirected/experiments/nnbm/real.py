@@ -25,9 +25,10 @@ TITLE = "Grey values of 8 x 8 digits: samples and completion"
 
 _FULL = {
     "steps": 1500,
-    "rate": 0.02,
+    "rate": 0.05,
     "rows": 500,
-    "floor": 0.2,
+    "ridge": 0.01,
+    "floor": 0.5,
     "test_rows": 360,
     "chains": 20,
     "sweeps": 200,
@@ -61,7 +62,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     lower = np.flatnonzero(alive) // 8 >= 4
     guesses = {
         "nonnegative Boltzmann machine": _complete(model, test, lower, config, complete_key),
-        "Gaussian": _gaussian(train, test, lower),
+        "Gaussian": _gaussian(train, test, lower, config["ridge"]),
         "independent rectified normals": _independent(train, test, lower),
     }
     rows = []
@@ -72,6 +73,26 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         rows.append(Row(case, method, "RMSE", error.mean(), spread, len(error), better="lower"))
         below = float((guess < 0).mean())
         rows.append(Row(case, method, "share below zero", below, n=len(error), better="lower"))
+    alone = NonnegativeBM.from_data(jnp.asarray(train))
+    densities = {
+        "nonnegative Boltzmann machine": model.log_conditionals(jnp.asarray(test)),
+        "Gaussian": _gaussian_densities(train, test, config["ridge"]),
+        "independent rectified normals": alone.log_conditionals(jnp.asarray(test)),
+    }
+    for method, density in densities.items():
+        each = np.asarray(density).mean(1)
+        spread = each.std(ddof=1) / np.sqrt(len(each))
+        rows.append(
+            Row(
+                "a pixel given all others",
+                method,
+                "log density (nats)",
+                each.mean(),
+                spread,
+                len(each),
+                better="higher",
+            )
+        )
     start = jnp.zeros((config["samples"], model.n))
     drawn = run_chains(
         RectifiedGibbs(sweeps=10), model, start, sample_key, samples=1, burn_in=config["sweeps"]
@@ -92,15 +113,16 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
 def _learn(
     train: Float[np.ndarray, "rows n"], config: dict[str, Any], key: Key[Array, ""]
 ) -> dict[str, np.ndarray]:
-    """Pseudo-likelihood, kept among matrices that are copositive beyond doubt.
+    """Pseudo-likelihood from the Gaussian's parameters on, kept among positive definite matrices.
 
     Grey values have more zeros than the moments of any rectified normal allow, so that mean-field
     moment matching has no solution here; and without the constraint samples run away.
     """
-    start = NonnegativeBM.from_data(jnp.asarray(train))
-    start = eqx.tree_at(lambda m: m.diagonal, start, jnp.maximum(start.diagonal, config["floor"]))
+    mean, covariance = train.mean(0), np.cov(train.T) + config["ridge"] * np.eye(train.shape[1])
+    precision = np.linalg.inv(covariance).astype(np.float32)
+    start = NonnegativeBM.from_matrix(jnp.asarray(precision), jnp.asarray(precision @ mean))
     schedule = optax.cosine_decay_schedule(config["rate"], config["steps"], 0.01)
-    optimiser = optax.chain(optax.adam(schedule), _keep_copositive(config["floor"]))
+    optimiser = optax.chain(optax.adam(schedule), _keep_positive(config["floor"]))
     batches = Batches(train, config["rows"])
     model = fit(
         start, RectifiedPseudoLikelihood(), optimiser, batches, key, steps=config["steps"]
@@ -109,16 +131,18 @@ def _learn(
     return dict(zip(("weights", "diagonal", "bias"), map(np.asarray, parts), strict=True))
 
 
-def _keep_copositive(floor: float) -> optax.GradientTransformation:
-    """Change steps so that the diagonal and the negative couplings alone are positive definite."""
+def _keep_positive(floor: float) -> optax.GradientTransformation:
+    """Change steps so that no eigenvalue of the matrix falls below the floor."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        eye = jnp.eye(len(params.diagonal))
         weights = params.weights + updates.weights
-        couplings = jnp.minimum(0.5 * (weights + weights.T) * (1 - jnp.eye(len(weights))), 0.0)
-        diagonal = jnp.maximum(params.diagonal + updates.diagonal, floor)
-        lowest = jnp.linalg.eigvalsh(couplings + jnp.diag(diagonal))[0]
-        changed = diagonal + jnp.maximum(floor - lowest, 0.0) - params.diagonal
-        return eqx.tree_at(lambda u: u.diagonal, updates, changed), state
+        couplings = 0.5 * (weights + weights.T) * (1 - eye)
+        values, vectors = jnp.linalg.eigh(couplings + jnp.diag(params.diagonal + updates.diagonal))
+        matrix = (vectors * jnp.maximum(values, floor)[None]) @ vectors.T
+        diagonal = jnp.diag(matrix)
+        changed = matrix * (1 - eye) - params.weights, diagonal - params.diagonal
+        return eqx.tree_at(lambda u: (u.weights, u.diagonal), updates, changed), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
@@ -146,13 +170,21 @@ def _complete(
     return np.asarray(means)[:, hidden]
 
 
-def _gaussian(train: np.ndarray, test: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+def _gaussian(train: np.ndarray, test: np.ndarray, hidden: np.ndarray, ridge: float) -> np.ndarray:
     """Conditional means of the Gaussian with the moments of the training rows."""
-    mean, covariance = train.mean(0), np.cov(train.T) + 1e-4 * np.eye(train.shape[1])
+    mean, covariance = train.mean(0), np.cov(train.T) + ridge * np.eye(train.shape[1])
     gain = np.linalg.solve(
         covariance[np.ix_(~hidden, ~hidden)], covariance[np.ix_(~hidden, hidden)]
     )
     return mean[hidden] + (test[:, ~hidden] - mean[~hidden]) @ gain
+
+
+def _gaussian_densities(train: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
+    """Log density of every entry given the others, by the same Gaussian."""
+    precision = np.linalg.inv(np.cov(train.T) + ridge * np.eye(train.shape[1]))
+    variance = 1 / np.diag(precision)
+    gap = (test - train.mean(0)) @ precision * variance
+    return -0.5 * (gap**2 / variance + np.log(2 * np.pi * variance))
 
 
 def _independent(train: np.ndarray, test: np.ndarray, hidden: np.ndarray) -> np.ndarray:
