@@ -13,7 +13,7 @@ FULL = r"""
 | digits | 3.50 ± 0.25 | **3.25** | ≈ +0.25 | ★ **2.00** ± 0.10 | 2.5 | -0.50 | 2.25 ± 0.50 |
 | faces | n/a | 4.1 | – | 4.25 ± 0.12 | 4.25 | ≈ 0.00 | – |
 
-±: standard error. Each of ours over n = 10. Bold: the better of ours and the paper's. ★: best of ours in its line. ≈: within two standard errors of the paper's number.
+±: standard error. Each of ours over n = 10. Bold: the better of ours and the paper's. ★: best of ours in its case. ≈: within two standard errors of the paper's number.
 
 **log-likelihood (higher is better)**
 
@@ -21,7 +21,7 @@ FULL = r"""
 | :-- | --: | --: | --: | --: |
 | digits | ★ **-84.33** ± 0.13, n = 5 | -85.2 | +0.87 | -120.12 n = 3 |
 
-±: standard error. Bold: the better of ours and the paper's. ★: best of ours in its line.
+±: standard error. Bold: the better of ours and the paper's. ★: best of ours in its case.
 """  # noqa: E501
 
 SMALL = """
@@ -31,7 +31,7 @@ SMALL = """
 | :-- | --: | --: |
 | toy | ★ 5 | ★ 5 |
 
-★: best of ours in its line.
+★: best of ours in its case.
 """
 
 

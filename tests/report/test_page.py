@@ -101,7 +101,7 @@ def test_every_row_is_in_its_place(written):
         *[("case", None), ("CD|1", "3"), ("PCD", "3"), ("*BP*", "1")],
     ]
     assert [text for _, text in header] == ["ours", "paper", "difference"] * 2 + ["ours"]
-    better, best = "(better)", "(best of ours in its line)"
+    better, best = "(better)", "(best of ours in its case)"
     assert [[words(text) for _, text in line] for line in lines] == [
         [
             *("digits", "3.50 ± 0.25", f"*3.25* {better}", "≈ +0.25"),

@@ -64,3 +64,19 @@ def test_columns_of_words_and_of_numbers():
     assert made.texts == {0, 2}
     assert made.starts == set()
     assert Table(("a", *"bcdef"), [], groups=[("x", 3), ("y", 2)]).starts == {1, 4}
+
+
+def test_many_methods_go_downwards():
+    rows = [row(c, m, "e", float(i), paper=9.0 if c == "a" else None) for i, (c, m) in cases()]
+    (table,) = pivot(full_record(rows=rows))
+    assert table.header == ["method", "ours", "paper", "difference", "ours"]
+    assert table.groups == [("a", 3), ("b", 1)]
+    assert [line[0] for line in table.rows] == list("vwxyz")
+    assert [line[1].text for line in table.rows] == ["0", "1", "2", "3", "4"]
+    assert [line[4].text for line in table.rows] == ["5", "6", "7", "8", "9"]
+    assert [line[1].best for line in table.rows] == [True, False, False, False, False]
+    assert [line[4].best for line in table.rows] == [True, False, False, False, False]
+
+
+def cases():
+    return enumerate((case, method) for case in "ab" for method in "vwxyz")

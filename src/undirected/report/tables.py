@@ -1,4 +1,4 @@
-"""Tables to look at, and the pivot of a record into one table per metric: case × method."""
+"""Tables to look at, and the pivot of a record into one table per metric: case by method."""
 
 import itertools
 import math
@@ -12,6 +12,8 @@ BEST = "★"
 NEAR = "≈"
 NO_NUMBER = "n/a"
 NO_ROW = "–"
+WIDEST = 4
+"""Methods side by side in a table; more of them go downwards where there are fewer cases."""
 
 
 @dataclass(frozen=True)
@@ -68,24 +70,32 @@ def _not_finite(value: Any) -> bool:
 
 
 def _metric_table(metric: str, better: str, rows: list[Mapping]) -> Table:
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    compared = {row["method"] for row in rows if row["paper"] is not None}
-    width = {method: 3 if method in compared else 1 for method in methods}
-    columns = [name for m in methods for name in ("ours", "paper", "difference")[: width[m]]]
+    """Cases downwards and methods across, or the other way where that would be too wide."""
+    names = {axis: list(dict.fromkeys(row[axis] for row in rows)) for axis in ("case", "method")}
+    down, across = "case", "method"
+    if len(names["method"]) > max(WIDEST, len(names["case"])):
+        down, across = across, down
+    compared = {row[across] for row in rows if row["paper"] is not None}
+    width = {name: 3 if name in compared else 1 for name in names[across]}
+    columns = [name for w in width.values() for name in ("ours", "paper", "difference")[:w]]
+    best = {
+        case: _best([row["ours"] for row in rows if row["case"] == case], better)
+        for case in names["case"]
+    }
     counts = {row["n"] for row in rows}
     decimals = _decimals(rows)
     lines = []
-    for case in dict.fromkeys(row["case"] for row in rows):
-        found = {m: [r for r in rows if (r["case"], r["method"]) == (case, m)] for m in methods}
-        best = _best([row["ours"] for row in rows if row["case"] == case], better)
+    for name in names[down]:
+        found = {a: [r for r in rows if (r[down], r[across]) == (name, a)] for a in names[across]}
         for i in range(max(map(len, found.values()))):
-            line: list[str | Cell] = [case]
-            for method in methods:
-                here = found[method][i] if i < len(found[method]) else None
-                line += _cells(here, width[method], decimals, best, show_n=len(counts) > 1)
+            line: list[str | Cell] = [name]
+            for other, some in found.items():
+                here = some[i] if i < len(some) else None
+                top = None if here is None else best[here["case"]]
+                line += _cells(here, width[other], decimals, top, show_n=len(counts) > 1)
             lines.append(line)
     return Table(
-        header=["case", *(columns if compared else methods)],
+        header=[down, *(columns if compared else names[across])],
         rows=lines,
         title=f"{metric} ({better} is better)",
         groups=list(width.items()) if compared else (),
@@ -201,7 +211,7 @@ def _legend(lines: list[list[str | Cell]], rows: list[Mapping], counts: set) -> 
     if any(cell.better for cell in cells):
         legend.append("Bold: the better of ours and the paper's.")
     if any(cell.best for cell in cells):
-        legend.append(f"{BEST}: best of ours in its line.")
+        legend.append(f"{BEST}: best of ours in its case.")
     if any(cell.text.startswith(NEAR) for cell in cells):
         legend.append(f"{NEAR}: within two standard errors of the paper's number.")
     return legend
