@@ -1,4 +1,4 @@
-"""`undirected demo`: learn digits, score the model, sample it, fill in what is hidden."""
+"""`undirected demo`: restore hidden patches of digits; learn, score and sample a model of them."""
 
 import shutil
 import time
@@ -13,6 +13,7 @@ import numpy as np
 from undirected import data
 from undirected.cli import console
 from undirected.cli.answer import Saved, log_partition, query, sample_given
+from undirected.cli.restore import SIDE, restore
 from undirected.cli.train import Settings, column_means, train_model
 from undirected.core.layout import log_normaliser
 from undirected.data.corruption import drop_half, threshold
@@ -34,6 +35,12 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
     out, work = Path(out), Path(out) / "training"
     train, test = _digits()
     console.say(f"{len(train):,} handwritten digits to learn from, {len(test)} held out")
+    seen, errors, answers = restore(train, test, SHAPE, seed)
+    restored = [
+        _row("hidden pixels filled in wrong (patch)", "lower", name, wrong)
+        for name, wrong in errors.items()
+    ]
+    patches = np.stack([test, seen, *answers.values()])[:, :24].reshape(-1, test.shape[1])
     shutil.rmtree(work, ignore_errors=True)
     result = train_model(train, test[:0], replace(SETTINGS, seed=seed), work, "learning")
     means = column_means(train)
@@ -45,13 +52,15 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
     console.say(f"filling in the hidden half of {QUERIES} held-out digits")
     pictures, more = _complete(saved, means, test[:QUERIES], seed)
     page = out / "index.html"
-    _write_page(page, scores, more, saved.model, samples, pictures, facts, result.history)
+    sections = [_restored(restored, patches, list(answers))]
+    sections += _generative(scores, more, saved.model, samples, pictures, facts, result.history)
+    write_sections(sections, page, "undirected: a first tour")
     where = {
         "page": str(page),
         "model": str(out / "model"),
         "seconds": round(time.monotonic() - started, 1),
     }
-    _show(scores + more, as_json, where)
+    _show(restored + scores + more, as_json, where)
 
 
 def _digits() -> tuple[np.ndarray, np.ndarray]:
@@ -122,8 +131,18 @@ def _row(metric: str, better: str, method: str, estimate: Estimate) -> dict[str,
     }
 
 
-def _write_page(
-    page: Path,
+def _restored(rows: list[dict[str, Any]], patches: np.ndarray, methods: list[str]) -> Section:
+    return Section(
+        "Restoring what is covered",
+        f"A patch of {SIDE}x{SIDE} pixels is covered, and a conditional RBM answers with the whole "
+        "digit. Learned by belief propagation it completes strokes that a logistic regression, one "
+        f"for every pixel, only blurs. Rows: the digit, what is seen, {', '.join(methods)}.",
+        table=pivot({"rows": rows}),
+        images=[Image(image_grid(patches, SHAPE, columns=24), "digit, seen, answers")],
+    )
+
+
+def _generative(
     scores: list[dict[str, Any]],
     more: list[dict[str, Any]],
     model: Any,
@@ -131,7 +150,7 @@ def _write_page(
     pictures: np.ndarray,
     facts: dict[str, list[str]],
     history: list[dict[str, float]],
-) -> None:
+) -> list[Section]:
     steps = [row["step"] for row in history]
     gap = curve(
         "Free energy of the data minus that of the chains",
@@ -141,9 +160,9 @@ def _write_page(
     )
     shown = pictures[:20].reshape(-1, pictures.shape[-1])
     weights = filters(np.asarray(model.weights).T[:60], SHAPE, columns=20)
-    sections = [
+    return [
         Section(
-            "What it learned",
+            "A model of digits",
             f"A restricted Boltzmann machine with {SETTINGS.hidden} hidden units learned "
             "handwritten digits by persistent contrastive divergence. It is scored on digits it "
             "never saw, beside a model that knows only how often each pixel is on. The partition "
@@ -172,7 +191,6 @@ def _write_page(
             curves=[gap],
         ),
     ]
-    write_sections(sections, page, "undirected: a first tour")
 
 
 def _show(rows: list[dict[str, Any]], as_json: bool, where: dict[str, Any]) -> None:

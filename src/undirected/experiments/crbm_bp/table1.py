@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from undirected.experiments.crbm_bp import _common
+from undirected.experiments.crbm_bp import _images
 from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
 
 TITLE = "Denoising MNIST with conditional RBMs (Table 1)"
-CONFIG = {"smoke": _common.SMOKE, "quick": _common.QUICK, "full": _common.FULL}
+CONFIG = {"smoke": _images.SMOKE, "quick": _images.QUICK, "full": _images.FULL}
 CASES = {"MNIST, noise 10 %": "noise 10 %", "MNIST, noise 20 %": "noise 20 %"}
 _LOW = {
     "LR": (1.960, 12.531),
@@ -38,4 +38,4 @@ PAPER = {
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """Errors of every learner on both noise levels."""
-    return _common.run_cases(CASES, PAPER, config, seed, context)
+    return _images.run_cases(CASES, PAPER, config, seed, context)

@@ -2,12 +2,16 @@
 
 from typing import Any
 
-from undirected.experiments.crbm_bp import _common
+from undirected.experiments.crbm_bp import _images
 from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
 
 TITLE = "Completing MNIST with conditional RBMs (Table 2)"
-CONFIG = {"smoke": _common.SMOKE, "quick": _common.QUICK, "full": _common.FULL}
+CONFIG = {
+    "smoke": _images.SMOKE | {"methods": _images.FULL["methods"]},
+    "quick": _images.QUICK,
+    "full": _images.FULL,
+}
 CASES = {"MNIST, occluded 8x8": "occluded 8x8", "MNIST, occluded 12x12": "occluded 12x12"}
 _SMALL = {
     "LR": (1.468, 61.304),
@@ -38,4 +42,4 @@ PAPER = {
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """Errors of every learner on both patch sizes."""
-    return _common.run_cases(CASES, PAPER, config, seed, context)
+    return _images.run_cases(CASES, PAPER, config, seed, context)

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from undirected.experiments.crbm_bp import _common
+from undirected.experiments.crbm_bp import _images
 from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
 
 TITLE = "Denoising and completing Caltech101 Silhouettes with conditional RBMs (Table 3)"
-_SET = {"images": "caltech101_silhouettes", "train": 4100, "valid": 2264, "test": 2307}
+_SET = {"images": "caltech101_silhouettes", "train": 4100, "valid": 2264, "test": 2307, "white": 0}
 _FEW = {"LR": [0.02, 0.005], "CD": [0.02, 0.002], "MLE": [0.02, 0.005], "SVM": [0.005]}
 CONFIG = {
-    "smoke": _common.SMOKE,
-    "quick": _common.QUICK | _SET | {"valid": 500, "test": 1000},
-    "full": _common.FULL | _SET | {"batch": 40, "rates": _FEW, "plus_epochs": 60},
+    "smoke": _images.SMOKE,
+    "quick": _images.QUICK | _SET | {"valid": 500, "test": 1000},
+    "full": _images.FULL | _SET | {"batch": 40, "rates": _FEW, "plus_epochs": 60},
 }
 CASES = {"Caltech, noise 20 %": "noise 20 %", "Caltech, occluded 12x12": "occluded 12x12"}
 _NOISE = {
@@ -44,4 +44,4 @@ PAPER = {
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """Errors of every learner on both tasks."""
-    return _common.run_cases(CASES, PAPER, config, seed, context)
+    return _images.run_cases(CASES, PAPER, config, seed, context)
