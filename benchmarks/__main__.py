@@ -6,7 +6,6 @@ Compilation is timed apart. `--out FILE` keeps the numbers as JSON.
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -15,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from undirected.experiments.crbm_bp.speed import paper_equations, random_rbm, timed
 from undirected.inference import SumProduct
 from undirected.models import RBM
 from undirected.sampling import BlockGibbs
@@ -38,41 +38,21 @@ def main() -> None:
 def belief_propagation(repeats: int) -> dict:
     """Ten iterations of sum-product on a random RBM, against crbm-bp's equations in NumPy."""
     V, H, T = 1000, 500, 10
-    rng = np.random.default_rng(0)
-    weights, b, c = (
-        a.astype(np.float32)
-        for a in (rng.normal(scale=0.05, size=(V, H)), rng.normal(size=V), rng.normal(size=H))
-    )
-    potentials = RBM(*map(jnp.asarray, (weights, b, c))).lower()
+    weights, b, c = random_rbm(V, H, 0)
+    potentials = RBM(jnp.asarray(weights), jnp.asarray(b), jnp.asarray(c)).lower()
     infer = jax.jit(lambda p: SumProduct(T, None)(p).unary)
     compile_seconds, unary = timed(lambda: infer(potentials).block_until_ready())
-    plain = numpy_belief_propagation(weights, b, c, T)
+    plain = paper_equations(weights, b, c, T)
     assert np.allclose(unary, plain, atol=1e-4), np.abs(unary - plain).max()
     return compare(
         f"sum-product, RBM {V}x{H}, {T} iterations",
         compile_seconds,
         {
             "ours": lambda: infer(potentials).block_until_ready(),
-            "the paper's equations, NumPy": lambda: numpy_belief_propagation(weights, b, c, T),
+            "the paper's equations, NumPy": lambda: paper_equations(weights, b, c, T),
         },
         repeats,
     )
-
-
-def numpy_belief_propagation(weights, b, c, iterations):
-    """Equations 13, 14, 16 and 17, messages to the hiddens first."""
-    sigmoid = lambda a: 1 / (1 + np.exp(-a))  # noqa: E731
-    to_visible = np.full(weights.shape, 0.5, weights.dtype)
-    strength = np.exp(weights)
-    tau_v = sigmoid(b)
-    for _ in range(iterations):
-        on, off = (1 - to_visible) * tau_v[:, None], to_visible * (1 - tau_v)[:, None]
-        to_hidden = sigmoid(np.log((strength * on + off) / (on + off)))
-        tau_h = sigmoid(c + np.log(to_hidden / (1 - to_hidden)).sum(0))
-        on, off = (1 - to_hidden) * tau_h, to_hidden * (1 - tau_h)
-        to_visible = sigmoid(np.log((strength * on + off) / (on + off)))
-        tau_v = sigmoid(b + np.log(to_visible / (1 - to_visible)).sum(1))
-    return np.concatenate([tau_v, tau_h])
 
 
 def block_gibbs(repeats: int) -> dict:
@@ -133,12 +113,6 @@ def compare(
             times[name].append(timed(run)[0])
     seconds = {name: median(values) for name, values in times.items()}
     return {"case": case, "compile_seconds": compile_seconds, "seconds": seconds, "all": times}
-
-
-def timed(run: Callable[[], object]) -> tuple[float, object]:
-    start = time.perf_counter()
-    answer = run()
-    return time.perf_counter() - start, answer
 
 
 if __name__ == "__main__":

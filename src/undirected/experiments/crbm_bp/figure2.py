@@ -10,7 +10,7 @@ TITLE = "Restored digits (Figure 2)"
 _METHODS = {"methods": ["LR", "CD-10", "MLE-BP"]}
 CONFIG = {
     "smoke": _images.SMOKE | _METHODS,
-    "quick": _images.QUICK | _METHODS,
+    "quick": _images.QUICK | _METHODS | {"train": 1000},
     "full": _images.FULL | _METHODS | {"train": 10_000},
 }
 CASES = {"MNIST, noise 10 %": "noise 10 %", "MNIST, occluded 8x8": "occluded 8x8"}
