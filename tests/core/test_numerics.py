@@ -66,3 +66,17 @@ def test_entropies_at_the_edges():
     assert np.array_equal(entropy(jnp.asarray([0.0, 1.0, -1e-9])), [0, 0, 0])
     assert np.allclose(binary_entropy(jnp.asarray([0.0, 0.5, 1.0])), [0, np.log(2), 0])
     assert np.isfinite(jax.grad(lambda p: entropy(p).sum())(jnp.asarray([0.5]))).all()
+
+
+def test_this_jax_sums_products_right():
+    """A compiler of some releases got sums after matrix products wrong: such a JAX is no use."""
+    rng = np.random.default_rng(0)
+    w, scale = rng.normal(size=(10, 4)), np.linspace(1, 0.02, 10)
+    x = rng.integers(0, 2, (10, 500, 14)).astype(np.float32)
+
+    def energy(beta, x):
+        return -((x[:, :10] @ (beta * jnp.asarray(w, jnp.float32))) * x[:, 10:]).sum(-1)
+
+    got = jax.jit(lambda x: jax.vmap(energy)(jnp.asarray(scale, jnp.float32), x))(jnp.asarray(x))
+    wanted = -np.einsum("bcv,b,vh,bch->bc", x[..., :10], scale, w, x[..., 10:])
+    np.testing.assert_allclose(got, wanted, atol=1e-4)

@@ -54,7 +54,7 @@ def test_letters_are_counted_where_there_are_any():
     assert words._letter_errors(answers, v, v)["letters"][0] == 50
 
 
-@pytest.mark.slow
+@pytest.mark.smoke
 def test_smoke(tmp_path):
     found = runner.run("crbm-bp/figure4", "smoke", out=tmp_path)
     assert [row.case for row in found.rows] == ["epoch 1"]
@@ -62,7 +62,7 @@ def test_smoke(tmp_path):
 
 
 @pytest.mark.data
-@pytest.mark.slow
+@pytest.mark.smoke
 def test_words_smoke(tmp_path):
     found = runner.run("crbm-bp/words", "smoke", out=tmp_path)
     assert [row.method for row in found.rows] == ["letter by letter", "LR", "MLE-BP"]

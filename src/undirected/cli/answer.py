@@ -16,9 +16,17 @@ from undirected.cli import console
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import batch_axes, clamp
 from undirected.evaluation import bracket, log_likelihood, pseudo_log_likelihood
-from undirected.inference import Exact, MaxProduct, MeanField, SumProduct, Transfer
+from undirected.inference import (
+    Exact,
+    MaxProduct,
+    MeanField,
+    QueryNetwork,
+    SumProduct,
+    Transfer,
+)
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table, write_table
+from undirected.learning import answers as ask_network
 from undirected.models import RBM, REGISTRY
 from undirected.models import Path as ModelPath
 from undirected.report.images import image_grid
@@ -37,6 +45,7 @@ class Saved:
     names: list[str]
     image: tuple[int, int] | None
     means: Float[Array, " v"] | None
+    network: QueryNetwork | None = None
 
 
 def open_model(folder: Path) -> Saved:
@@ -50,6 +59,7 @@ def open_model(folder: Path) -> Saved:
         names,
         tuple(image) if image else None,
         None if means is None else jnp.asarray(means, jnp.float32),
+        QueryNetwork(model, **extra["query"]) if extra.get("query") else None,
     )
 
 
@@ -63,7 +73,10 @@ def query_table(
     missing = np.isnan(values)
     if not missing.any():
         console.say(f"{rows}: no entry is missing; the answers are a copy")
-    answers, converged = query(saved.model, values, method, jax.random.key(seed))
+    if method == "bp" and saved.network is not None:
+        answers, converged = np.where(missing, ask_network(saved.network, values), values), 1.0
+    else:
+        answers, converged = query(saved.model, values, method, jax.random.key(seed))
     write_table(out, answers, saved.names)
     if completion is not None:
         best, _ = query(saved.model, values, "map", jax.random.key(seed))

@@ -48,7 +48,10 @@ def fit(
     model: Annotated[str, typer.Option(help="rbm (hidden units) or ising (pairs only).")] = "rbm",
     method: Annotated[
         str,
-        typer.Option(help="pcd, cd, pl (pseudo-likelihood), bp or exact; default: by the table."),
+        typer.Option(
+            help="pcd, cd, pl (pseudo-likelihood), bp, exact or query-training; "
+            "default: by the table."
+        ),
     ] = "auto",
     hidden: Annotated[
         int | None, typer.Option(help="Hidden units of an RBM; default: by the table.")

@@ -3,10 +3,12 @@
 import json
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,7 @@ from undirected.cli import console
 from undirected.core.errors import UndirectedError
 from undirected.core.files import atomic_write
 from undirected.evaluation import pseudo_log_likelihood
-from undirected.inference import Exact, SumProduct
+from undirected.inference import Exact, QueryNetwork, SumProduct
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
@@ -28,13 +30,17 @@ from undirected.learning import (
     Persistent,
     Progress,
     PseudoLikelihood,
+    QueryTraining,
     TwoPhase,
     fit,
+    query_losses,
 )
 from undirected.models import RBM, Ising
 from undirected.sampling import BlockGibbs, Gibbs
 
-METHODS = ("pcd", "cd", "pl", "bp", "exact")
+METHODS = ("pcd", "cd", "pl", "bp", "exact", "query-training")
+LAYERS = 10
+"""Sweeps of belief propagation that query training learns through."""
 MISSING = -1
 
 
@@ -76,7 +82,12 @@ def fit_table(path: Path, out: Path, settings: Settings, fresh: bool, as_json: b
         "means": column_means(train).tolist(),
         "settings": asdict(settings),
     }
-    save_model(out, result.best_model, extra)
+    model, scale, name = result.best_model, 1.0, "pseudo_log_likelihood"
+    if isinstance(model, QueryNetwork):
+        extra["query"] = {"layers": model.layers, "strength": float(model.strength)}
+        model, scale, name = model.model, -1.0, "bits_per_target"
+    best = None if result.best is None else scale * result.best
+    save_model(out, model, extra)
     shutil.rmtree(work / "checkpoints", ignore_errors=True)
     summary = {
         "model": str(out),
@@ -84,11 +95,12 @@ def fit_table(path: Path, out: Path, settings: Settings, fresh: bool, as_json: b
         "columns": len(table.names),
         "steps": result.step,
         "stopped": result.stopped,
-        "validation_pseudo_log_likelihood": result.best,
+        f"validation_{name}": best,
         "seconds": round(time.monotonic() - started, 2),
         "settings": asdict(settings),
     }
-    score = "" if result.best is None else f", validation pseudo-log-likelihood {result.best:.3f}"
+    words = name.replace("_", " ").replace("pseudo log ", "pseudo-log-")
+    score = "" if best is None else f", validation {words} {best:.3f}"
     line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{score}"
     console.result(summary, as_json, [line])
 
@@ -174,7 +186,7 @@ def train_model(
             batches,
             key,
             steps=steps,
-            validate=(lambda m, _: pseudo_log_likelihood(m, valid).mean) if len(valid) else None,
+            validate=validator(valid, settings),
             validate_every=max(1, steps // 10) if len(valid) else None,
             patience=settings.patience if len(valid) else None,
             store=Checkpoints(work / "checkpoints"),
@@ -189,10 +201,29 @@ def new_model(train: np.ndarray, settings: Settings) -> Any:
     means = jnp.asarray(column_means(train))
     if settings.model == "ising":
         model = Ising.create(train.shape[1]).independent(means)
-        return model
-    assert settings.hidden
-    key = jax.random.fold_in(jax.random.key(settings.seed), 1)
-    return RBM.create(train.shape[1], settings.hidden, key, means=means)
+    else:
+        assert settings.hidden
+        key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+        model = RBM.create(train.shape[1], settings.hidden, key, means=means)
+    if settings.method == "query-training":
+        return QueryNetwork(model, jnp.asarray(1.0), LAYERS)
+    return model
+
+
+def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], float] | None:
+    """What tells the best step, higher is better: pseudo-likelihood, or bits of random queries."""
+    if not len(valid):
+        return None
+    if settings.method != "query-training":
+        return lambda model, _: pseudo_log_likelihood(model, valid).mean
+    targets = jnp.asarray(np.random.default_rng(settings.seed).random(valid.shape) < 0.5)
+    ask = eqx.filter_jit(lambda model, x: query_losses(model, x, targets))
+
+    def bits(model: Any, _: Any) -> float:
+        totals, counts = ask(model, jnp.asarray(valid, jnp.float32))
+        return -float(totals.sum() / counts.sum() / np.log(2))
+
+    return bits
 
 
 def objective(settings: Settings) -> Any:
@@ -205,6 +236,8 @@ def objective(settings: Settings) -> Any:
             return ContrastiveDivergence(kernel)
         case "pl":
             return PseudoLikelihood()
+        case "query-training":
+            return QueryTraining(reduction="mean")
         case "bp":
             bp = SumProduct(iterations=30, tolerance=1e-3, damping=0.2)
             return TwoPhase(negative=bp, positive=bp)

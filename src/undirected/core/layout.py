@@ -123,6 +123,21 @@ def means(
     return _by_block(layout, fields, lambda block, f: block_means(block, f, temperature))
 
 
+def best(layout: Layout, fields: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """The best state of independent units with these fields; a tie goes to the first value."""
+    parts = []
+    for block in layout.blocks:
+        part = fields[..., block.slice]
+        _discrete(block)
+        if block.domain is Domain.BINARY:
+            parts.append((part > 0).astype(fields.dtype))
+        else:
+            states = jnp.argmax(_grouped(block, part), -1)
+            units = jax.nn.one_hot(states, block.states, dtype=fields.dtype)
+            parts.append(units.reshape(part.shape))
+    return jnp.concatenate(parts, -1)
+
+
 def draw(
     where: Layout | Block, fields: Float[Array, "*batch n"], key: Key[Array, ""]
 ) -> Float[Array, "*batch n"]:

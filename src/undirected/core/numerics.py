@@ -31,7 +31,8 @@ def message(field: Array, weight: Array, temperature: float | Array = 1.0) -> Ar
     bounded corrections, so that nothing cancels however large field and weight are (T = 0: max).
     """
     half = 0.5 * weight
-    hard = half + jnp.sign(weight) * jnp.clip(field + half, -jnp.abs(half), jnp.abs(half))
+    inside = jnp.clip(field + half, -jnp.abs(half), jnp.abs(half))
+    hard = half + jnp.where(half > 0, inside, -inside)
     if is_zero(temperature):
         return hard
     up = jnp.log1p(jnp.exp(-jnp.abs(field + weight) / temperature))

@@ -1,10 +1,14 @@
 """Inference: potentials in, beliefs of the same shape out."""
 
+from undirected.inference import factor_messages as factor_messages
+from undirected.inference import stamp_messages as stamp_messages
 from undirected.inference.belief_propagation import BeliefPropagation, MaxProduct, SumProduct
 from undirected.inference.downs import Downs
 from undirected.inference.exact import Exact, Transfer
+from undirected.inference.linear_program import LinearProgram
 from undirected.inference.mean_field import MeanField
 from undirected.inference.mixed_product import MixedProduct
+from undirected.inference.mplp import MPLP
 from undirected.inference.predict import predict
 from undirected.inference.quadrature import Quadrature
 from undirected.inference.susceptibility import (
@@ -13,18 +17,22 @@ from undirected.inference.susceptibility import (
     Susceptibility,
 )
 from undirected.inference.tap import TAP
+from undirected.inference.unrolled import QueryNetwork
 
 __all__ = [
+    "MPLP",
     "TAP",
     "BeliefPropagation",
     "Covariances",
     "Downs",
     "Exact",
     "ImprovedSusceptibility",
+    "LinearProgram",
     "MaxProduct",
     "MeanField",
     "MixedProduct",
     "Quadrature",
+    "QueryNetwork",
     "SumProduct",
     "Susceptibility",
     "Transfer",

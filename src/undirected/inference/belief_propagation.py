@@ -5,15 +5,26 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.iterate import iterate, largest, settled
-from undirected.core.layout import log_normaliser, means
+from undirected.core.layout import best, log_normaliser, means
 from undirected.core.numerics import is_zero, message
-from undirected.core.potentials import Beliefs, Bilinear, Potentials, inner, statistics
+from undirected.core.potentials import (
+    Beliefs,
+    Bilinear,
+    Potentials,
+    Symmetric,
+    inner,
+    statistics,
+)
 from undirected.inference.messages import Schedule, Traffic, pair_beliefs, quiet, renew
-from undirected.kernels import bipartite
+from undirected.kernels import bipartite, max_product
+
+CACHE, MEMORY = 2**17, 2**29
+"""Messages that `decode` keeps in flight at once, on a CPU and on an accelerator."""
 
 Passed = tuple[tuple[Traffic, ...], Float[Array, " n"], Array, Array]
 
@@ -50,6 +61,43 @@ class BeliefPropagation(eqx.Module):
             return self._dense_bipartite(p)
         traffic, incoming, change, count = self._pass_messages(p)
         return self._beliefs(p, traffic, incoming, settled(change, self.tolerance), count)
+
+    @eqx.filter_jit
+    def decode(
+        self, potentials: Potentials
+    ) -> tuple[Float[Array, "batch n"], Bool[Array, " batch"], Int[Array, " batch"]]:
+        """The best state of each unit for many instances that share their factors.
+
+        Unary and evidence lead with a batch axis; instances are taken in chunks whose messages fit
+        the cache (on an accelerator: its memory). Also: which converged, and in how many rounds.
+        """
+        p = potentials
+
+        def one(instance: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+            q = eqx.tree_at(lambda q: (q.unary, q.evidence), p, instance)
+            total, change, count = self._totals(q)
+            return best(p.layout, total), settled(change, self.tolerance), count
+
+        schedule = Schedule(self.temperature, self.damping, self.parallel)
+        start = jax.eval_shape(lambda: [quiet(f, p.layout, schedule) for f in p.factors])
+        messages = sum(leaf.size for leaf in jax.tree.leaves(start))
+        room = CACHE if jax.default_backend() == "cpu" else MEMORY
+        size = int(np.clip(room // max(messages, 1), 1, len(p.unary)))
+        chunk = None if size == 1 else size
+        return jax.lax.map(one, (p.unary, p.evidence), batch_size=chunk)
+
+    def _totals(self, p: Potentials) -> max_product.Decoded:
+        """Fields with all messages added, the last change, the rounds made."""
+        bounds = self.iterations, self.tolerance, self.damping
+        hard = is_zero(self.temperature) and self.parallel and p.layout.is_binary
+        match p.factors:
+            case (Symmetric(weight=weight),) if hard and len(weight) == p.layout.n:
+                return max_product.symmetric(weight, p.fields, *bounds)
+            case (Bilinear(weight=weight, rows=0, cols=1),) if hard and len(p.layout.blocks) == 2:
+                rows, cols = jnp.split(p.fields, [len(weight)])
+                return max_product.bipartite(weight, rows, cols, *bounds)
+        _, incoming, change, count = self._pass_messages(p)
+        return p.fields + incoming, change, count
 
     def _pass_messages(self, p: Potentials) -> Passed:
         """Messages of every group, their sums at the units, the last change, the rounds made."""

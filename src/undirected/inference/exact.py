@@ -13,10 +13,20 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
+from undirected.core.factors import Wired, means_of
 from undirected.core.graph import Graph
 from undirected.core.layout import Block, Domain, Layout, log_normaliser
 from undirected.core.numerics import NEG_INF, is_zero, logsumexp
-from undirected.core.potentials import Beliefs, Bilinear, Edges, Potentials, Symmetric, pulls
+from undirected.core.potentials import (
+    Beliefs,
+    Bilinear,
+    Edges,
+    Potentials,
+    Symmetric,
+    inner,
+    pulls,
+    statistics,
+)
 
 MOST_STATES = 2**26
 
@@ -166,9 +176,13 @@ def _log_weights(
 ) -> Float[Array, " c"]:
     """Log weight of each listed state, the other blocks summed out."""
     x, layout = _decode(p, listed, index), p.layout
-    pull = pulls(p, x)
-    fields = pull + p.unary[None]
-    value = p.offset + 0.5 * (x * pull).sum(-1) + x @ p.unary
+    if any(isinstance(factor, Wired | Edges) for factor in p.factors):
+        fields = jnp.zeros_like(x)
+        value = jax.vmap(lambda state: inner(p, statistics(p, state)))(x)
+    else:
+        pull = pulls(p, x)
+        fields = pull + p.unary[None]
+        value = p.offset + 0.5 * (x * pull).sum(-1) + x @ p.unary
     e = p.evidence[None]
     value = value + jnp.where(e > 0, NEG_INF * (1 - x), e * x)[:, _units(layout, listed)].sum(-1)
     rest = tuple(i for i in range(len(layout.blocks)) if i not in listed)
@@ -211,6 +225,9 @@ def _as_beliefs(p: Potentials, slope: Potentials, log_z: Array) -> Beliefs:
     """Read the gradient of log Z as expected statistics."""
     factors = []
     for factor, d in zip(p.factors, slope.factors, strict=True):
+        if isinstance(factor, Wired):
+            factors.append(means_of(factor, d.weight))
+            continue
         scale = 2.0 if isinstance(factor, Symmetric) else 1.0
         weight = scale * d.weight
         if isinstance(factor, Symmetric):

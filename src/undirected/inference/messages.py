@@ -92,7 +92,7 @@ def _(
     rows, cols = layout.blocks[factor.rows], layout.blocks[factor.cols]
     T = schedule.temperature
     row_cavity = total[rows.slice][:, None] - traffic.backward
-    forward = _mix(_send(rows, cols, row_cavity, factor.weight, T), traffic.forward, schedule)
+    forward = mix(_send(rows, cols, row_cavity, factor.weight, T), traffic.forward, schedule)
     col_total = total[cols.slice]
     answered = traffic.forward
     if not schedule.parallel:
@@ -100,7 +100,7 @@ def _(
         col_total = col_total - traffic.incoming[cols.slice] + forward.sum(0)
     col_cavity = col_total[:, None] - answered.T
     backward = _send(cols, rows, col_cavity, factor.weight.T, T).T
-    backward = _mix(backward, traffic.backward, schedule)
+    backward = mix(backward, traffic.backward, schedule)
     incoming = jnp.zeros_like(total).at[rows.slice].set(backward.sum(1))
     return Traffic(forward, backward, incoming.at[cols.slice].set(forward.sum(0)))
 
@@ -171,7 +171,7 @@ def _(
     where = layout.blocks[factor.block].slice
     cavity = total[where][:, None] - traffic.forward.T
     forward = message(cavity, factor.weight, schedule.temperature)
-    forward = _mix(forward, traffic.forward, schedule)
+    forward = mix(forward, traffic.forward, schedule)
     incoming = jnp.zeros_like(total).at[where].set(forward.sum(0))
     return Traffic(forward, traffic.backward, incoming)
 
@@ -209,7 +209,7 @@ def _(factor: Edges, layout: Layout, total: Array, traffic: Traffic, schedule: S
     graph = factor.graph
     cavity = total[graph.source] - _reverse(traffic.forward)
     forward = message(cavity, jnp.tile(factor.weight, 2), schedule.temperature)
-    forward = _mix(forward, traffic.forward, schedule)
+    forward = mix(forward, traffic.forward, schedule)
     return Traffic(forward, traffic.backward, graph.gather(forward))
 
 
@@ -235,7 +235,8 @@ def _reverse(messages: Array) -> Array:
     return jnp.concatenate([messages[half:], messages[:half]])
 
 
-def _mix(new: Array, old: Array, schedule: Schedule) -> Array:
+def mix(new: Array, old: Array, schedule: Schedule) -> Array:
+    """The new messages with the schedule's share of the old ones."""
     if schedule.damping == 0:
         return new
     return (1 - schedule.damping) * new + schedule.damping * old

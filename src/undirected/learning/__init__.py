@@ -7,6 +7,8 @@ from undirected.learning.fit import Diverged, FitResult, Progress, fit
 from undirected.learning.max_margin import MaxMargin, PerceptronLoss, hamming
 from undirected.learning.persistent import Persistent
 from undirected.learning.pseudo_likelihood import PseudoLikelihood
+from undirected.learning.queries import ExactQueries, MaskQueries, PatchQueries, UniformQueries
+from undirected.learning.query_training import QueryTraining, answers, query_losses
 from undirected.learning.two_phase import TwoPhase
 
 __all__ = [
@@ -14,14 +16,21 @@ __all__ = [
     "Conditional",
     "ContrastiveDivergence",
     "Diverged",
+    "ExactQueries",
     "FitResult",
+    "MaskQueries",
     "MaxMargin",
+    "PatchQueries",
     "PerceptronLoss",
     "Persistent",
     "Progress",
     "PseudoLikelihood",
+    "QueryTraining",
     "Scheduled",
     "TwoPhase",
+    "UniformQueries",
+    "answers",
     "fit",
     "hamming",
+    "query_losses",
 ]

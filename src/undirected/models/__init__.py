@@ -1,14 +1,43 @@
 """Models: data that knows its parameters and lowers to potentials."""
 
 from undirected.models.conditional_rbm import ConditionalRBM
+from undirected.models.deep import DeepBM
+from undirected.models.factor_graph import FactorGraph, discrete
+from undirected.models.gaussian_rbm import GaussianRBM
+from undirected.models.grid_mrf import GridMRF
 from undirected.models.ising import Ising
 from undirected.models.nonnegative import NonnegativeBM
 from undirected.models.paths import Path, tempered
 from undirected.models.rbm import RBM
+from undirected.models.spin_form import SpinForm
 
 REGISTRY: dict[str, type] = {
-    model.__name__: model for model in (RBM, Ising, ConditionalRBM, NonnegativeBM)
+    model.__name__: model
+    for model in (
+        RBM,
+        Ising,
+        ConditionalRBM,
+        NonnegativeBM,
+        FactorGraph,
+        DeepBM,
+        GridMRF,
+        GaussianRBM,
+    )
 }
 """Model classes by the name a model file gives."""
 
-__all__ = ["RBM", "REGISTRY", "ConditionalRBM", "Ising", "NonnegativeBM", "Path", "tempered"]
+__all__ = [
+    "RBM",
+    "REGISTRY",
+    "ConditionalRBM",
+    "DeepBM",
+    "FactorGraph",
+    "GaussianRBM",
+    "GridMRF",
+    "Ising",
+    "NonnegativeBM",
+    "Path",
+    "SpinForm",
+    "discrete",
+    "tempered",
+]

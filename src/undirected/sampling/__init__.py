@@ -2,8 +2,16 @@
 
 from undirected.sampling.chain import ChainResult, init_state, run_chains
 from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
+from undirected.sampling.gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+from undirected.sampling.perturb import PerturbAndMap
 from undirected.sampling.rectified import RectifiedGibbs, RectifiedState
+from undirected.sampling.tempering import (
+    ParallelTempering,
+    TemperedTransitions,
+    ladder,
+    respace,
+)
 
 __all__ = [
     "BlockGibbs",
@@ -11,9 +19,15 @@ __all__ = [
     "ExactHamiltonian",
     "Gibbs",
     "GibbsState",
+    "GibbsWithGradients",
+    "ParallelTempering",
+    "PerturbAndMap",
     "RectifiedGibbs",
     "RectifiedState",
     "ReflectiveHamiltonian",
+    "TemperedTransitions",
     "init_state",
+    "ladder",
+    "respace",
     "run_chains",
 ]

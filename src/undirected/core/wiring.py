@@ -1,0 +1,152 @@
+"""Which units the factors of a group act on: integer arrays, built vectorised, checked once."""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Domain, Layout
+
+NOBODY = -1
+"""A slot of a factor that has fewer variables than its neighbours in the group."""
+
+
+class Wiring(eqx.Module):
+    """The units of W slots of F factors, slots first, and how slots are summed at the units.
+
+    A slot that is not used holds n. `incoming` has one table per class of like degree: the slots
+    (numbered row-major) that end in each unit of the class, padded with W * F; `places` says where
+    the sum of each unit is found among all of them. All arrays are data under jit.
+    """
+
+    units: Int[Array, "W F"]
+    incoming: tuple[Int[Array, "m D"], ...]
+    places: Int[Array, " n"]
+    n: int = eqx.field(static=True)
+
+    @property
+    def n_factors(self) -> int:
+        return self.units.shape[1]
+
+    def spread(self, x: Float[Array, " n"], fill: float = 0.0) -> Float[Array, "W F"]:
+        """The value of its unit for every slot, `fill` where a slot is not used."""
+        return x.at[self.units].get(mode="fill", fill_value=fill)
+
+    def gather(self, messages: Float[Array, "W F"]) -> Float[Array, " n"]:
+        """Sum of the messages that enter each unit."""
+        flat = messages.reshape(-1)
+        sums = [flat.at[t].get(mode="fill", fill_value=0.0).sum(1) for t in self.incoming]
+        return jnp.concatenate([*sums, jnp.zeros(1, flat.dtype)])[self.places]
+
+
+@dataclass(frozen=True)
+class Variables:
+    """First unit, number of units and number of states of every variable of a layout."""
+
+    first: Int[np.ndarray, " m"]
+    width: Int[np.ndarray, " m"]
+    states: Int[np.ndarray, " m"]
+
+    @classmethod
+    def of(cls, layout: Layout) -> "Variables":
+        """Variables are numbered block after block."""
+        finite = (Domain.BINARY, Domain.CATEGORICAL)
+        for block in layout.blocks:
+            if block.domain not in finite:
+                raise UndirectedError(
+                    f"factor graph: block '{block.name}' is {block.domain.value}; factors act on "
+                    "binary and categorical variables"
+                )
+        counts = [block.variables for block in layout.blocks]
+        width = np.repeat([block.width for block in layout.blocks], counts).astype(np.int64)
+        states = [b.states if b.domain is Domain.CATEGORICAL else 2 for b in layout.blocks]
+        return cls(np.cumsum(width) - width, width, np.repeat(states, counts).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def check_scopes(
+    caller: str, variables: Variables, scopes: ArrayLike, arity: int | None = None
+) -> Int[np.ndarray, "F d"]:
+    """The variables of each factor as integers (F, d): existing ones, none twice in a factor."""
+    found = np.asarray(scopes)
+    if found.ndim != 2 or (arity is not None and found.shape[1] != arity):
+        wanted = f"(factors, {'variables' if arity is None else arity})"
+        raise UndirectedError(f"{caller}: scopes have shape {found.shape}; pass {wanted}")
+    if found.size and not np.issubdtype(found.dtype, np.integer):
+        raise UndirectedError(f"{caller}: scopes are {found.dtype}; pass integer variable numbers")
+    found = found.astype(np.int64)
+    loose = (found != NOBODY) & ((found < 0) | (found >= len(variables)))
+    if loose.any():
+        row, slot = np.argwhere(loose)[0]
+        raise UndirectedError(
+            f"{caller}: factor {row} names variable {found[row, slot]}; the layout has variables "
+            f"0..{len(variables) - 1}"
+        )
+    ordered = np.sort(found, 1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NOBODY)
+    if twice.any():
+        row, slot = np.argwhere(twice)[0]
+        raise UndirectedError(
+            f"{caller}: factor {row} names variable {ordered[row, slot + 1]} more than once"
+        )
+    return found
+
+
+def check_states(
+    caller: str, variables: Variables, scopes: Int[np.ndarray, "F d"], wanted: tuple[int, ...]
+) -> None:
+    """Every variable must have as many states as its axis of the table."""
+    got = variables.states[scopes]
+    wrong = (got != np.asarray(wanted)[None]) & (scopes != NOBODY)
+    if wrong.any():
+        row, slot = np.argwhere(wrong)[0]
+        raise UndirectedError(
+            f"{caller}: variable {scopes[row, slot]} of factor {row} has {got[row, slot]} states, "
+            f"axis {slot} of the factor has {wanted[slot]}; put factors of other shapes into a "
+            "group of their own"
+        )
+
+
+def wire(layout: Layout, units: Int[np.ndarray, "W F"]) -> Wiring:
+    """The wiring of slots whose units are given; n stands for a slot that is not used."""
+    n = layout.n
+    flat = units.reshape(-1)
+    used = np.flatnonzero(flat < n)
+    order = used[np.argsort(flat[used], kind="stable")]
+    degree = np.bincount(flat[used], minlength=n)
+    start = np.cumsum(degree) - degree
+    klass = np.where(degree > 0, np.ceil(np.log2(np.maximum(degree, 1))), -1).astype(int)
+    tables, places, position = [], np.zeros(n, np.int64), 0
+    for k in np.unique(klass[klass >= 0]):
+        members = np.flatnonzero(klass == k)
+        column = np.arange(degree[members].max())[None]
+        inside = column < degree[members, None]
+        slots = order[np.where(inside, start[members, None] + column, 0)]
+        tables.append(jnp.asarray(np.where(inside, slots, flat.size), jnp.int32))
+        places[members] = position + np.arange(len(members))
+        position += len(members)
+    places[klass < 0] = position
+    return Wiring(
+        jnp.asarray(units, jnp.int32), tuple(tables), jnp.asarray(places, jnp.int32), layout.n
+    )
+
+
+def binary_units(
+    caller: str, layout: Layout, scopes: Int[np.ndarray, "F d"]
+) -> Int[np.ndarray, "d F"]:
+    """The unit of every binary variable of every factor, slots first, n for `NOBODY`."""
+    variables = Variables.of(layout)
+    wide = (variables.width[scopes] != 1) & (scopes != NOBODY)
+    if wide.any():
+        row, slot = np.argwhere(wide)[0]
+        raise UndirectedError(
+            f"{caller}: variable {scopes[row, slot]} of factor {row} is categorical with "
+            f"{variables.states[scopes[row, slot]]} states; this factor takes binary variables"
+        )
+    return np.where(scopes == NOBODY, layout.n, variables.first[scopes]).T

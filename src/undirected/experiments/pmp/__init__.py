@@ -1,0 +1,1 @@
+"""Perturb-and-max-product: sampling and learning in discrete energy-based models."""

@@ -1,0 +1,204 @@
+"""What the experiments share: samplers by name, learning from moments, draws with their time."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from undirected.core.layout import random_units
+from undirected.core.moments import mean_statistics
+from undirected.core.potentials import Beliefs, inner
+from undirected.core.protocols import Info, Kernel
+from undirected.inference import MaxProduct
+from undirected.learning import Batches, fit
+from undirected.sampling import BlockGibbs, Gibbs, GibbsWithGradients, PerturbAndMap
+
+
+def perturb(sweeps: int) -> PerturbAndMap:
+    """The paper's sampler: parallel max-product, half of the old message kept (Algorithm 1)."""
+    return PerturbAndMap(MaxProduct(sweeps, None, 0.5, parallel=True))
+
+
+def kernel(method: str, sweeps: int, variables: int) -> Kernel:
+    """A sampler by name, for that many full sweeps per step; "reset" starts afresh every step."""
+    name = method.removesuffix("-reset")
+    inside: Kernel
+    match name:
+        case "PMP":
+            return perturb(sweeps)
+        case "Gibbs":
+            inside = Gibbs(sweeps)
+        case "GWG":
+            inside = GibbsWithGradients(sweeps * variables)
+        case "block Gibbs":
+            inside = BlockGibbs(sweeps)
+        case _:
+            raise KeyError(f"no sampler is called {method!r}")
+    return Fresh(inside) if method.endswith("-reset") else inside
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A kernel whose every step starts from random units."""
+
+    kernel: Kernel
+
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> Any:
+        """Only the shape of x matters."""
+        return self.kernel.init(model, x, key)
+
+    def step(
+        self, model: Any, state: Any, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
+    ) -> tuple[Any, Info]:
+        """One step of the kernel from Bernoulli(1/2) starts; units that are not free stay."""
+        start_key, key = jax.random.split(key)
+        start = random_units(model.layout, start_key, state.x.shape[:-1]).astype(state.x.dtype)
+        begun = self.kernel.init(model, jnp.where(free, start, state.x), key)
+        return self.kernel.step(model, begun, free, key)
+
+
+@dataclass(frozen=True)
+class MatchMoments:
+    """<statistics> of chains minus those of the data, which are given once as mean beliefs.
+
+    The batch is the data's beliefs with a leading axis of one. `l1` punishes the couplings.
+    """
+
+    kernel: Kernel
+    chains: int
+    l1: float = 0.0
+    value_name: ClassVar[str] = "surrogate"
+
+    def init(self, model: Any, batch: Beliefs, key: Key[Array, ""]) -> Any:
+        """Chains at random units."""
+        start_key, key = jax.random.split(key)
+        x = random_units(model.layout, start_key, (self.chains,))
+        return self.kernel.init(model, x.astype(batch.unary.dtype), key)
+
+    def __call__(
+        self, model: Any, batch: Beliefs, carry: Any, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[Any, Info]]:
+        """The surrogate and the moved chains."""
+        constant = jax.tree.map(lambda a: jax.lax.stop_gradient(a), model)
+        state, info = self.kernel.step(constant, carry, jnp.ones(model.layout.n, bool), key)
+        natural = model.lower()
+        ours = mean_statistics(constant.lower(), state.x)
+        data = jax.tree.map(lambda a: a[0], batch)
+        loss = inner(natural, ours) - inner(natural, data)
+        if self.l1:
+            loss = loss + self.l1 * jnp.abs(model.couplings).sum() / 2
+        return loss, (state, {k: jnp.mean(v) for k, v in info.items()})
+
+
+def learn(
+    start: Any,
+    data: Beliefs,
+    objective: MatchMoments,
+    optimiser: optax.GradientTransformation,
+    steps: int,
+    key: Key[Array, ""],
+) -> tuple[Any, float]:
+    """The learned model, and the seconds it took, compilation included."""
+    begun = time.perf_counter()
+    batches = Batches(jax.tree.map(lambda a: a[None], data), size=1, shuffle=False)
+    every = max(1, steps // 4)
+    found = fit(start, objective, optimiser, batches, key, steps=steps, log_every=every)
+    return jax.block_until_ready(found.model), time.perf_counter() - begun
+
+
+def draw(
+    sampler: Kernel,
+    model: Any,
+    count: int,
+    key: Key[Array, ""],
+    chunk: int = 200,
+    start: Float[np.ndarray, "count n"] | None = None,
+) -> tuple[Float[np.ndarray, "count n"], float]:
+    """Samples by one step of the kernel from `start` or random units, and the seconds of each.
+
+    The first chunk, which compiles, is left out of the time unless it is the only one.
+    """
+
+    @eqx.filter_jit
+    def move(model: Any, x: Array, key: Key[Array, ""]) -> Array:
+        init_key, key = jax.random.split(key)
+        state = sampler.init(model, x, init_key)
+        return sampler.step(model, state, jnp.ones(model.layout.n, bool), key)[0].x
+
+    if start is None:
+        start = np.asarray(random_units(model.layout, jax.random.fold_in(key, 2**31 - 1), (count,)))
+    padded = np.concatenate([start, start[: -count % chunk]])
+    parts, begun = [], time.perf_counter()
+    for i in range(0, len(padded), chunk):
+        part = move(model, jnp.asarray(padded[i : i + chunk]), jax.random.fold_in(key, i))
+        parts.append(np.asarray(part))
+        if i == 0 and len(padded) > chunk:
+            begun = time.perf_counter()
+    spent = (time.perf_counter() - begun) / max(chunk, len(padded) - chunk)
+    return np.concatenate(parts)[:count], spent
+
+
+def moments(model: Any, data: Float[Array, "rows n"]) -> Beliefs:
+    """The mean statistics of fully observed data."""
+    return eqx.filter_jit(lambda x: mean_statistics(model.lower(), x))(jnp.asarray(data, float))
+
+
+def summary(values: list[float]) -> tuple[float, float | None]:
+    """Mean and standard error."""
+    found = np.asarray(values, float)
+    if len(found) < 2:
+        return float(found.mean()), None
+    return float(found.mean()), float(found.std(ddof=1) / np.sqrt(len(found)))
+
+
+def store(model: PyTree) -> dict[str, np.ndarray]:
+    """The parameters of an Ising model or an RBM as arrays for a stage."""
+    leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+    return {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+
+
+def restore(model: PyTree, arrays: dict[str, np.ndarray]) -> Any:
+    """The model with the parameters of `store`."""
+    inside, outside = eqx.partition(model, eqx.is_inexact_array)
+    count = len(jax.tree.leaves(inside))
+    leaves = [jnp.asarray(arrays[f"leaf{i}"]) for i in range(count)]
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(inside), leaves), outside)
+
+
+class SiteState(eqx.Module):
+    """Chains, and the site that all of them visit next."""
+
+    x: Float[Array, "chains n"]
+    site: Int[Array, ""]
+
+
+@dataclass(frozen=True)
+class SiteGibbs:
+    """Single-site Gibbs on a dense Ising model: sites in order, going on where it stopped."""
+
+    updates: int
+
+    def init(self, model: Any, x: Float[Array, "chains n"], key: Key[Array, ""]) -> SiteState:
+        """Chains at x; the first site is next."""
+        return SiteState(x, jnp.zeros((), jnp.int32))
+
+    def step(
+        self, model: Any, state: SiteState, free: Bool[Array, " n"], key: Key[Array, ""]
+    ) -> tuple[SiteState, Info]:
+        """`updates` sites, one after the other."""
+        weights, bias = model.couplings, model.bias
+
+        def visit(i: Array, state: SiteState) -> SiteState:
+            x, site = state.x, state.site
+            noise = jax.random.logistic(jax.random.fold_in(key, i), (len(x),), x.dtype)
+            on = (x @ weights[site] + bias[site] + noise > 0).astype(x.dtype)
+            x = x.at[:, site].set(jnp.where(free[site], on, x[:, site]))
+            return SiteState(x, (site + 1) % x.shape[1])
+
+        return jax.lax.fori_loop(0, self.updates, visit, state), {}

@@ -1,0 +1,1 @@
+"""Query training (Lázaro-Gredilla et al., AAAI 2021)."""

@@ -1,0 +1,139 @@
+"""A fixed number of parallel belief-propagation sweeps as a layer to train through.
+
+(query-training, "Unrolling BP into a QT-NN" and Appendix D.)
+"""
+
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Layout, means
+from undirected.core.potentials import Bilinear, Potentials, batch_axes, shift
+from undirected.inference.messages import Schedule, quiet, renew
+from undirected.kernels.unrolled import unrolled_fields
+
+Sides = tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]
+
+
+class QueryNetwork(eqx.Module):
+    """A model together with the `layers` sweeps that answer queries about its visible units.
+
+    `strength` is 1 / T, a parameter like any other (freeze it by the `trainable` of `fit`).
+    `temperature="belief"` runs sum-product and multiplies the final log-odds by the strength, as
+    the authors' program does; "message" puts T inside the message function, as the paper writes.
+    Messages start empty: those of the factor exp(w x y), or with `symmetric_start` those of its
+    spin form, as in the paper (for dense bipartite models of binary units).
+    """
+
+    model: Any
+    strength: float | Float[Array, ""] = 1.0
+    layers: int = eqx.field(static=True, default=10)
+    temperature: Literal["belief", "message"] = eqx.field(static=True, default="belief")
+    symmetric_start: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        if self.layers < 1:
+            raise UndirectedError(f"query network: layers is {self.layers}; pass 1 or more")
+        if self.temperature not in ("belief", "message"):
+            raise UndirectedError(
+                f"query network: temperature is {self.temperature!r}; pass 'belief' or 'message'"
+            )
+        if isinstance(self.strength, int | float) and self.strength <= 0:
+            raise UndirectedError(f"query network: strength is {self.strength}; pass 1 / T > 0")
+
+    @property
+    def layout(self) -> Layout:
+        return self.model.layout
+
+    def logits(self, evidence: Float[Array, "rows v"]) -> Float[Array, "rows v"]:
+        """Log-odds (logits) of the visible units, given evidence as log-odds, 0 for none."""
+        p = shift(self.model.lower(), evidence)
+        if self.temperature == "belief":
+            return self.strength * self._fields(p, 1.0)
+        return self._fields(p, 1 / self.strength)
+
+    def probabilities(self, evidence: Float[Array, "rows v"]) -> Float[Array, "rows v"]:
+        """Beliefs of the visible units given evidence as log-odds, 0 for none."""
+        visible = Layout(tuple(block for block in self.layout.blocks if block.visible))
+        return means(visible, self.logits(evidence))
+
+    def _fields(self, p: Potentials, temperature: float | Array) -> Float[Array, "rows v"]:
+        sides = two_sides(p)
+        if sides is None:
+            return _any_fields(p, self.layers, temperature)
+        fields = p.fields / temperature
+        a, b = sides
+        weight = dense_weight(p, sides) / temperature
+        total = unrolled_fields(
+            weight, fields[:, a], fields[:, b], self.layers, self.symmetric_start
+        )
+        return temperature * total[:, : p.layout.n_visible]
+
+
+def two_sides(p: Potentials) -> Sides | None:
+    """Units of the visible side and of the other, where all couplings are dense between them.
+
+    None unless all units are binary, all groups bilinear, and the blocks fall into two sides of
+    which the first has all visible units: odd and even layers (query-training, D.2).
+    """
+    bilinear = p.factors and all(isinstance(factor, Bilinear) for factor in p.factors)
+    if not (bilinear and p.layout.is_binary):
+        return None
+    blocks = p.layout.blocks
+    side = {i: 0 for i, block in enumerate(blocks) if block.visible}
+    pairs = [(factor.rows, factor.cols) for factor in p.factors]
+    for _ in blocks:
+        for i, j in (*pairs, *((j, i) for i, j in pairs)):
+            if i in side:
+                side.setdefault(j, 1 - side[i])
+    if len(side) < len(blocks) or any(side[i] == side[j] for i, j in pairs):
+        return None
+    which = np.concatenate([np.full(block.size, side[i]) for i, block in enumerate(blocks)])
+    return np.flatnonzero(which == 0), np.flatnonzero(which == 1)
+
+
+def dense_weight(p: Potentials, sides: Sides) -> Float[Array, "a b"]:
+    """Couplings between the two sides as one matrix."""
+    n = p.layout.n
+    weight = jnp.zeros((n, n), p.unary.dtype)
+    for factor in p.factors:
+        rows, cols = (p.layout.blocks[i].slice for i in (factor.rows, factor.cols))
+        weight = weight.at[rows, cols].add(factor.weight).at[cols, rows].add(factor.weight.T)
+    return weight[np.ix_(*sides)]
+
+
+def _any_fields(p: Potentials, layers: int, temperature: float | Array) -> Float[Array, "rows v"]:
+    """Fields of the visible units of any pairwise model, by the messages of its factor groups.
+
+    Stretches of sqrt(layers) sweeps are computed again in the reverse pass instead of stored.
+    """
+    schedule = Schedule(temperature, 0.0, parallel=True)
+    stride = math.isqrt(layers - 1) + 1
+
+    def one(p: Potentials) -> Float[Array, " v"]:
+        def sweep(state: tuple, _: None) -> tuple[tuple, None]:
+            traffic, incoming = state
+            total = p.fields + incoming
+            traffic = tuple(
+                renew(factor, p.layout, total, old, schedule)
+                for factor, old in zip(p.factors, traffic, strict=True)
+            )
+            return (traffic, sum(new.incoming for new in traffic)), None
+
+        @jax.checkpoint
+        def stretch(state: tuple, _: None = None) -> tuple[tuple, None]:
+            return jax.lax.scan(sweep, state, None, stride)
+
+        start = tuple(quiet(factor, p.layout, schedule) for factor in p.factors)
+        state: tuple = start, jnp.zeros_like(p.unary)
+        state, _ = jax.lax.scan(stretch, state, None, layers // stride)
+        state, _ = jax.lax.scan(sweep, state, None, layers % stride)
+        return (p.fields + state[1])[: p.layout.n_visible]
+
+    return jax.vmap(one, in_axes=(batch_axes(p),))(p)

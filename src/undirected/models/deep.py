@@ -1,0 +1,96 @@
+"""The deep Boltzmann machine: binary layers, each coupled to the next."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Block, Layout
+from undirected.core.numerics import row
+from undirected.core.potentials import Bilinear, Potentials, potentials
+
+
+class DeepBM(eqx.Module):
+    """-E = sum_l x_l' W_l x_{l+1} + sum_l b_l' x_l (Salakhutdinov & Hinton 2009).
+
+    Layer 0 is visible, all others hidden; with one hidden layer it is an RBM.
+    """
+
+    weights: tuple[Float[Array, "?above ?below"], ...]
+    biases: tuple[Float[Array, " ?layer"], ...]
+
+    def __check_init__(self) -> None:
+        sizes = [jnp.shape(bias)[-1] for bias in self.biases]
+        wanted = list(pairwise(sizes))
+        got = [tuple(jnp.shape(weight)[-2:]) for weight in self.weights]
+        if len(sizes) < 2 or got != wanted:
+            raise UndirectedError(
+                f"DeepBM: weights are {got}, but biases of {sizes} units ask for {wanted}; "
+                "pass a visible layer, one or more hidden ones, and a matrix between neighbours"
+            )
+
+    @classmethod
+    def create(cls, sizes: Sequence[int], key: Key[Array, ""], *, scale: float = 0.01) -> "DeepBM":
+        """Small Gaussian weights between layers of these sizes, the visible one first."""
+        keys = jax.random.split(key, max(1, len(sizes) - 1))
+        pairs = zip(pairwise(sizes), keys, strict=False)
+        weights = tuple(scale * jax.random.normal(k, pair) for pair, k in pairs)
+        return cls(weights, tuple(jnp.zeros(size) for size in sizes))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Units of each layer."""
+        return [bias.shape[-1] for bias in self.biases]
+
+    @property
+    def n_visible(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def layout(self) -> Layout:
+        blocks, start = [], 0
+        for depth, size in enumerate(self.sizes):
+            name = f"hidden{depth}" if depth else "visible"
+            blocks.append(Block(name, start, start + size, visible=depth == 0))
+            start += size
+        return Layout(tuple(blocks))
+
+    def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E of joint states."""
+        layers = [x[..., block.slice] for block in self.layout.blocks]
+        value = x @ jnp.concatenate(self.biases)
+        for (below, above), weight in zip(pairwise(layers), self.weights, strict=True):
+            value = value + ((below @ weight) * above).sum(-1)
+        return -value
+
+    def lower(self) -> Potentials:
+        """One dense bilinear group between each two neighbouring layers."""
+        factors = tuple(Bilinear(weight, l, l + 1) for l, weight in enumerate(self.weights))
+        return potentials(self.layout, jnp.concatenate(self.biases), factors)
+
+    def conditional(self, block: int, x: Float[Array, "*batch n"]) -> Float[Array, "*batch size"]:
+        """Fields of one layer given its neighbours."""
+        blocks = self.layout.blocks
+        fields = jnp.zeros((*x.shape[:-1], blocks[block].size), x.dtype)
+        fields = fields + row(self.biases[block], fields)
+        if block > 0:
+            fields = fields + x[..., blocks[block - 1].slice] @ self.weights[block - 1]
+        if block + 1 < len(blocks):
+            fields = fields + x[..., blocks[block + 1].slice] @ self.weights[block].T
+        return fields
+
+    def config(self) -> dict[str, Any]:
+        """Hyper-parameters for a model file."""
+        return {"sizes": self.sizes}
+
+    @classmethod
+    def skeleton(cls, config: dict[str, Any]) -> "DeepBM":
+        """A model of zeros with these hyper-parameters."""
+        sizes = config["sizes"]
+        weights = tuple(jnp.zeros(pair) for pair in pairwise(sizes))
+        return cls(weights, tuple(jnp.zeros(size) for size in sizes))

@@ -1,0 +1,110 @@
+"""The cloned grid: an 8-connected Markov random field of hidden states that emit labels."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Block, Domain, Layout
+from undirected.kernels.grid import OFFSETS, grid_fields
+
+
+class GridMRF(eqx.Module):
+    """-E = sum over neighbouring pixels of P_d[x_i, x_j]; states are clones of a few labels.
+
+    The four potentials (down, right and the two diagonals) are shared by the whole grid, of any
+    size. `clones[l]` states emit label l, those of label 0 first (query-training, Appendix B).
+    """
+
+    potentials: Float[Array, "4 states states"]
+    clones: tuple[int, ...] = eqx.field(static=True)
+    shape: tuple[int, int] = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        wanted = (len(OFFSETS), self.states, self.states)
+        if tuple(jnp.shape(self.potentials)[-3:]) != wanted:
+            raise UndirectedError(
+                f"GridMRF: potentials are {jnp.shape(self.potentials)}; clones {self.clones} ask "
+                f"for {wanted}"
+            )
+
+    @classmethod
+    def create(
+        cls,
+        shape: tuple[int, int],
+        clones: tuple[int, ...],
+        key: Key[Array, ""],
+        *,
+        scale: float = 1.0,
+    ) -> "GridMRF":
+        """Gaussian log-potentials."""
+        states = sum(clones)
+        potentials = scale * jax.random.normal(key, (len(OFFSETS), states, states))
+        return cls(potentials, tuple(clones), (shape[0], shape[1]))
+
+    @property
+    def states(self) -> int:
+        """Hidden states of a pixel."""
+        return sum(self.clones)
+
+    @property
+    def layout(self) -> Layout:
+        units = self.shape[0] * self.shape[1] * self.states
+        return Layout((Block("pixels", 0, units, Domain.CATEGORICAL, self.states),))
+
+    def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E of one-hot states, pixel after pixel."""
+        rows, cols = self.shape
+        x = x.reshape(*x.shape[:-1], rows, cols, self.states)
+        value = jnp.zeros(x.shape[:-3], x.dtype)
+        for potential, (down, right) in zip(self.potentials, OFFSETS, strict=True):
+            first = x[..., : rows - down, max(0, -right) : cols - max(0, right), :]
+            second = x[..., down:, max(0, right) : cols - max(0, -right), :]
+            value = value + ((first @ potential) * second).sum((-3, -2, -1))
+        return -value
+
+    def evidence(
+        self, seen: Float[Array, "images rows cols"], rates: ArrayLike
+    ) -> Float[Array, "images rows cols states"]:
+        """Log-likelihood of every state given a noisy binary image; rates[l] = P(1 | label l)."""
+        p = jnp.asarray(np.repeat(np.clip(np.asarray(rates), 1e-10, 1 - 1e-7), self.clones))
+        p = p.astype(seen.dtype)[None, None, None]
+        return jnp.where(seen[..., None] > 0.5, jnp.log(p), jnp.log1p(-p))
+
+    def log_beliefs(
+        self,
+        evidence: Float[Array, "images rows cols states"],
+        layers: int,
+        *,
+        own_evidence: bool = False,
+    ) -> Float[Array, "images rows cols states"]:
+        """Log marginals of the states after `layers` sweeps of belief propagation.
+
+        Without `own_evidence` a pixel's own evidence is left out of its belief, as in the authors'
+        program: what its neighbours say.
+        """
+        fields = grid_fields(self.potentials, evidence, layers)
+        return jax.nn.log_softmax(fields + evidence if own_evidence else fields, -1)
+
+    def label_log_probabilities(
+        self, log_beliefs: Float[Array, "*batch states"]
+    ) -> Float[Array, "*batch labels"]:
+        """Log probability of each label: its clones summed."""
+        ends = np.cumsum(self.clones)[:-1]
+        parts = jnp.split(log_beliefs, ends, axis=-1)
+        return jnp.stack([jax.nn.logsumexp(part, -1) for part in parts], -1)
+
+    def config(self) -> dict[str, Any]:
+        """Hyper-parameters for a model file."""
+        return {"clones": list(self.clones), "shape": list(self.shape)}
+
+    @classmethod
+    def skeleton(cls, config: dict[str, Any]) -> "GridMRF":
+        """A model of zeros with these hyper-parameters."""
+        clones, shape = tuple(config["clones"]), tuple(config["shape"])
+        return cls(jnp.zeros((len(OFFSETS), sum(clones), sum(clones))), clones, shape)

@@ -1,0 +1,79 @@
+"""Estimators in the manner of scikit-learn."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from undirected.core.errors import UndirectedError
+from undirected.inference import QueryNetwork
+from undirected.learning import Batches, QueryTraining, UniformQueries, answers, fit
+from undirected.models import RBM, SpinForm
+
+
+class QueryImputer(TransformerMixin, BaseEstimator):
+    """Fills missing entries of 0/1 or grey tables with the probability of a one.
+
+    An RBM trained by query training: which entries are missing may differ from row to row, in
+    training and after. Values lie in [0, 1], missing ones are NaN.
+    """
+
+    def __init__(
+        self,
+        n_hidden: int = 50,
+        layers: int = 10,
+        target_share: float = 0.5,
+        learning_rate: float = 0.01,
+        batch_size: int = 100,
+        epochs: float = 50.0,
+        random_state: int = 0,
+    ):
+        self.n_hidden = n_hidden
+        self.layers = layers
+        self.target_share = target_share
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: Any = None) -> "QueryImputer":
+        """Train on rows of which entries may be missing; `y` is not used."""
+        x = _checked(X)
+        key = jax.random.key(self.random_state)
+        model = SpinForm(RBM.create(x.shape[1], self.n_hidden, key))
+        start = QueryNetwork(model, jnp.asarray(1.0), self.layers, symmetric_start=True)
+        batches = Batches(x, self.batch_size, self.random_state)
+        steps = batches.steps(self.epochs)
+        rate = optax.cosine_decay_schedule(self.learning_rate, max(1, steps), 0.1)
+        objective = QueryTraining(UniformQueries(self.target_share), "mean")
+        result = fit(start, objective, optax.adam(rate), batches, key, steps=steps)
+        self.network_ = result.model
+        self.n_features_in_ = x.shape[1]
+        return self
+
+    def transform(self, X: ArrayLike) -> np.ndarray:
+        """The rows with every NaN replaced by the probability of a one."""
+        check_is_fitted(self, "network_")
+        x = _checked(X)
+        if x.shape[1] != self.n_features_in_:
+            raise UndirectedError(
+                f"QueryImputer: X has {x.shape[1]} columns, it was fitted to {self.n_features_in_}"
+            )
+        return np.where(np.isnan(x), answers(self.network_, x), x)
+
+
+def _checked(X: ArrayLike) -> np.ndarray:
+    x = np.asarray(X, np.float32)
+    if x.ndim != 2 or not len(x):
+        raise UndirectedError(f"QueryImputer: X has shape {x.shape}; pass (rows, columns)")
+    wrong = ~np.isnan(x) & ~((x >= 0) & (x <= 1))
+    if wrong.any():
+        raise UndirectedError(
+            f"QueryImputer: got the value {x[wrong][0]}; wanted values in [0, 1], NaN for missing"
+        )
+    return x

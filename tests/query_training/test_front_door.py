@@ -1,0 +1,58 @@
+"""What users touch: the command line and the imputer."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from undirected.cli import main
+from undirected.sklearn import QueryImputer
+
+
+def copies(rows, missing, seed=0):
+    """Two fair bits and two copies of them."""
+    rng = np.random.default_rng(seed)
+    half = rng.integers(0, 2, (rows, 2)).astype(float)
+    values = np.concatenate([half, half], 1)
+    values[rng.random(values.shape) < missing] = np.nan
+    return values
+
+
+def test_fit_and_query_by_query_training(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["undirected", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code
+        return json.loads(capsys.readouterr().out)
+
+    np.save("table.npy", copies(300, 0.05))
+    how = ["--method", "query-training", "--hidden", 6, "--learning-rate", 0.05, "--epochs", 40]
+    summary = call("fit", "table.npy", "--out", "model", *how, "--json")
+    assert summary["validation_bits_per_target"] < 0.6
+    np.save("rows.npy", np.array([[1, 0, np.nan, np.nan], [np.nan, 1, 0, np.nan]]))
+    call("query", "model", "rows.npy", "--out", "answers.npy", "--json")
+    got = np.load("answers.npy")
+    np.testing.assert_allclose(got[[0, 0, 1, 1], [0, 1, 1, 2]], [1, 0, 1, 0])
+    assert got[0, 2] > 0.9 and got[0, 3] < 0.1 and got[1, 0] < 0.1 and got[1, 3] > 0.9
+    saved = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert saved["extra"]["query"]["layers"] == 10
+
+
+def test_imputer_fills_only_what_is_missing():
+    imputer = QueryImputer(n_hidden=6, layers=4, epochs=60, learning_rate=0.03)
+    holes = copies(300, 0.1)
+    filled = imputer.fit_transform(holes)
+    seen = ~np.isnan(holes)
+    np.testing.assert_array_equal(filled[seen], holes[seen])
+    assert not np.isnan(filled).any() and filled.min() >= 0 and filled.max() <= 1
+    answer = imputer.transform([[1, 0, np.nan, np.nan]])[0]
+    assert answer[2] > 0.9 and answer[3] < 0.1
+    with pytest.raises(ValueError, match="has 3 columns"):
+        imputer.transform([[1, 0, 1]])
+    with pytest.raises(ValueError, match="value 7.0"):
+        imputer.fit([[7.0, 0]])
+    assert imputer.get_params()["n_hidden"] == 6

@@ -1,0 +1,276 @@
+"""Tempered transitions and parallel tempering: transition matrices, and a crossing of modes."""
+
+from dataclasses import dataclass, replace
+from itertools import product
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests import oracle
+from tests.sampling import cases
+from tests.sampling.kernels import noise_driven
+from undirected.core import graph
+from undirected.core.errors import UndirectedError
+from undirected.models import RBM, Ising
+from undirected.models.paths import tempered
+from undirected.sampling import (
+    BlockGibbs,
+    Gibbs,
+    ParallelTempering,
+    TemperedTransitions,
+    ladder,
+    respace,
+)
+from undirected.sampling.tempering import _swap
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+class ScriptedState(eqx.Module):
+    x: jax.Array
+    at: jax.Array
+    betas: jax.Array
+    backward: jax.Array
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A kernel that moves every chain along a script, and notes how it was called."""
+
+    script: np.ndarray  # (steps, chains, n)
+    model: object
+    backward: bool = False
+
+    def reversed(self):
+        return replace(self, backward=not self.backward)
+
+    def init(self, model, x, key):
+        steps = np.zeros((x.shape[0], len(self.script)))
+        return ScriptedState(x, jnp.zeros(len(x), int), jnp.asarray(steps), jnp.asarray(steps))
+
+    def step(self, model, state, free, key):
+        at = state.at[0]
+        probe = jnp.ones(state.x.shape[-1])
+        beta = model.energy(probe) / self.model.energy(probe)
+        return (
+            ScriptedState(
+                jnp.asarray(self.script)[at],
+                state.at + 1,
+                state.betas.at[:, at].set(beta),
+                state.backward.at[:, at].set(float(self.backward)),
+            ),
+            {},
+        )
+
+
+def acceptance(model, states, betas):
+    """min(1, ratio) of every trajectory (x_0, x_1, ..., x'_0), by the code; how it was called."""
+    steps = 2 * (len(betas) - 1)
+    ways = np.array(list(product(range(len(states)), repeat=steps + 1)))
+    kernel = Scripted(np.moveaxis(states[ways[:, 1:]], 1, 0), model)
+    code = TemperedTransitions(kernel, tempered, betas)
+    state = code.init(model, jnp.asarray(states[ways[:, 0]]), jax.random.key(0))
+    free = jnp.ones(states.shape[1], bool)
+    after, info = code.step(model, state, free, jax.random.key(1))
+    chance = np.exp(np.minimum(np.asarray(info["log_ratio"]), 0))
+    taken = np.asarray(info["accepted"]) > 0
+    moved = (states[ways[:, -1]] == np.asarray(after.x)).all(1)
+    assert moved[taken].all()
+    stayed = (states[ways[:, 0]] == np.asarray(after.x)).all(1)
+    assert stayed[~taken].all()
+    assert taken[chance == 1].all()
+    calls = np.asarray(after.inside.betas)[taken][0], np.asarray(after.inside.backward)[taken][0]
+    return chance.reshape((len(states),) * (steps + 1)), calls
+
+
+def sweep_matrix(case, beta, backward=False):
+    """A Gibbs sweep at this beta: the product of the exact moves of its variables, in order."""
+    states, weights = case.truth.states, case.truth.probabilities**beta
+    matrix = np.eye(len(states))
+    for where in case.order[::-1] if backward else case.order:
+        rest = np.delete(states, np.arange(where.start, where.stop), 1)
+        alike = (rest[:, None] == rest[None]).all(-1)
+        draw = alike * weights
+        matrix = matrix @ (draw / draw.sum(1, keepdims=True))
+    return matrix
+
+
+def completed(matrix):
+    """What is not accepted stays."""
+    return matrix + np.diag(1 - matrix.sum(1))
+
+
+def small():
+    rng = np.random.default_rng(5)
+    w, b = 2 * rng.normal(size=(3, 3)), rng.normal(size=3)
+    model = Ising(jnp.asarray(w), jnp.asarray(b))
+    truth = oracle.pairwise(0.5 * (w + w.T), b)
+    return cases.Case(model, truth, [slice(i, i + 1) for i in range(3)])
+
+
+def test_two_levels_leave_the_truth_invariant():
+    """Every trajectory on eight states, two levels down and back, with irreversible sweeps."""
+    case, betas = small(), (1.0, 0.6, 0.3)
+    chance, (called, backward) = acceptance(case.model, case.truth.states, betas)
+    np.testing.assert_allclose(called, [0.6, 0.3, 0.3, 0.6], atol=1e-12)
+    assert backward.tolist() == [0, 0, 1, 1]
+    there = [sweep_matrix(case, beta) for beta in betas[1:]]
+    back = [sweep_matrix(case, beta, backward=True) for beta in betas[1:]]
+    plain = cases.transition_matrix(
+        noise_driven(Gibbs(), tempered(case.model)(betas[1])),
+        case.truth.states,
+        case.truth.states,
+        case.order,
+    )
+    np.testing.assert_allclose(plain, there[0], atol=1e-10)
+    pi = case.truth.probabilities
+
+    def moved(first, second, third, fourth, chance):
+        matrix = np.einsum("ab,bc,cd,de,abcde->ae", first, second, third, fourth, chance)
+        return np.abs(pi @ completed(matrix) - pi).max()
+
+    assert moved(*there, *back[::-1], chance) < 1e-10
+    assert moved(*there, *there[::-1], chance) > 1e-4  # not reversed on the way back
+    swapped = np.minimum(1, chance.transpose(4, 1, 2, 3, 0))
+    assert moved(*there, *back[::-1], swapped) > 1e-4  # the ratio upside down
+
+
+@pytest.mark.parametrize("name", ["rbm 4x3", "lateral", "grid 3x3"])
+def test_one_level_leaves_the_truth_invariant(name):
+    """With one level the ratio depends on the two ends alone: larger models are enumerated."""
+    case = {
+        "rbm 4x3": lambda: cases.rbm(pixels=4, hidden=3),
+        "lateral": cases.lateral,
+        "grid 3x3": lambda: cases.sparse(graph.grid(3, 3)),
+    }[name]()
+    beta, states, model = 0.4, case.truth.states, case.model
+    ends = np.array(list(product(range(len(states)), repeat=2)))
+    script = np.stack([states[ends[:, 0]], states[ends[:, 1]]])
+    code = TemperedTransitions(Scripted(script, model), tempered, (1.0, beta))
+    state = code.init(model, jnp.asarray(script[0]), jax.random.key(0))
+    free = jnp.ones(states.shape[1], bool)
+    _, info = code.step(model, state, free, jax.random.key(1))
+    chance = np.exp(np.minimum(np.asarray(info["log_ratio"]), 0)).reshape(len(states), -1)
+    there, back = sweep_matrix(case, beta), sweep_matrix(case, beta, backward=True)
+    pi = case.truth.probabilities
+    matrix = completed((there @ back) * chance)
+    np.testing.assert_allclose(pi @ matrix, pi, atol=1e-10)
+    wrong = completed((there @ back) * chance.T)
+    assert np.abs(pi @ wrong - pi).max() > 1e-4
+
+
+def test_swaps_leave_the_product_invariant():
+    """All product states of three rungs: the swaps' matrix from their chances, either turn."""
+    w, b = jnp.asarray([[0.0, 1.7], [1.7, 0.0]]), jnp.asarray([0.4, -0.9])
+    model, betas = Ising(w, b), jnp.asarray([1.0, 0.5, 0.2])
+    states = np.array(list(product([0.0, 1.0], repeat=2)))
+    path = tempered(model)
+    pi = [np.exp(-np.asarray(path(beta).energy(jnp.asarray(states)))) for beta in betas]
+    joint = np.einsum("a,b,c->abc", *(p / p.sum() for p in pi)).reshape(-1)
+    ways = np.array(list(product(range(4), repeat=3)))
+    rungs = jnp.asarray(np.moveaxis(states[ways], 1, 0))
+    for odd in (0, 1):
+        after, chance = _swap(path, betas, rungs, jnp.asarray(odd), jax.random.key(odd))
+        matrix = np.zeros((64, 64))
+        for way, p in zip(ways, np.asarray(chance)[odd], strict=True):
+            other = way.copy()
+            other[[odd, odd + 1]] = other[[odd + 1, odd]]
+            at, to = (int(np.ravel_multi_index(w, (4, 4, 4))) for w in (way, other))
+            matrix[at, to] += p
+            matrix[at, at] += 1 - p
+        np.testing.assert_allclose(joint @ matrix, joint, atol=1e-12)
+        sure = np.asarray(chance)[odd] == 1
+        expected = np.asarray(rungs).copy()
+        expected[[odd, odd + 1]] = expected[[odd + 1, odd]]
+        np.testing.assert_array_equal(np.asarray(after)[:, sure], expected[:, sure])
+        untouched = 2 if odd == 0 else 0
+        np.testing.assert_array_equal(after[untouched], rungs[untouched])
+
+
+def two_modes():
+    """Two modes that no single sweep crosses: all units off, or all on and a little likelier."""
+    visible, hidden, w = 10, 4, 5.0
+    weights = jnp.full((visible, hidden), w)
+    b = jnp.full(visible, -w * hidden / 2 + 0.05)
+    return RBM(weights, b, jnp.full(hidden, -w * visible / 2))
+
+
+BETAS = ladder(0.02, 40)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "steps"),
+    [
+        (TemperedTransitions(BlockGibbs(), tempered, BETAS), 120),
+        (ParallelTempering(BlockGibbs(), tempered, BETAS[::4]), 800),
+    ],
+    ids=["tempered", "parallel"],
+)
+def test_both_modes_are_visited_in_proportion(kernel, steps):
+    """Chains that all start in one mode; plain Gibbs would need over a million sweeps to leave."""
+    model, chains = two_modes(), 1000
+    truth = oracle.rbm(
+        *(np.asarray(a) for a in (model.weights, model.visible_bias, model.hidden_bias))
+    )
+    share = truth.probabilities[truth.states[:, :10].sum(1) > 5].sum()
+    assert 0.55 < share < 0.8
+    leave = 1 - np.prod(1 / (1 + np.exp(np.asarray(model.hidden_bias))))
+    assert leave < 1e-6
+    free = jnp.ones(14, bool)
+
+    @jax.jit
+    def run(x, key):
+        state = kernel.init(model, x, key)
+
+        def move(state, key):
+            return kernel.step(model, state, free, key)
+
+        return jax.lax.scan(move, state, jax.random.split(key, steps))
+
+    state, info = run(jnp.zeros((chains, 14)), jax.random.key(3))
+    on = int((state.x[:, :10].sum(1) > 5).sum())
+    assert stats.binomtest(on, chains, share).pvalue > cases.RATE
+    plain, _ = BlockGibbs(sweeps=steps).step(
+        model,
+        BlockGibbs().init(model, jnp.zeros((chains, 14)), jax.random.key(0)),
+        free,
+        jax.random.key(1),
+    )
+    stuck = int((plain.x[:, :10].sum(1) > 5).sum())
+    assert stats.binomtest(stuck, chains, share).pvalue < cases.RATE  # the test can fail
+    rate = info["accepted"] if "accepted" in info else info["swap_rates"]
+    assert 0.05 < float(rate.mean()) < 1
+
+
+def test_clamped_units_stay():
+    model = cases.rbm(pixels=4, hidden=3).model
+    x = jnp.asarray(np.random.default_rng(0).integers(0, 2, (50, 7)).astype(float))
+    free = jnp.ones(7, bool).at[jnp.asarray([0, 5])].set(False)
+    for kernel in (
+        TemperedTransitions(BlockGibbs(), tempered, ladder(0.5, 4)),
+        ParallelTempering(BlockGibbs(), tempered, ladder(0.5, 3)),
+    ):
+        state = kernel.init(model, x, jax.random.key(0))
+        after, _ = kernel.step(model, state, free, jax.random.key(1))
+        np.testing.assert_array_equal(after.x[:, [0, 5]], x[:, [0, 5]])
+        assert (after.x != x).any()
+
+
+def test_ladders():
+    assert ladder(0.9, 3) == (1.0, 0.95, 0.9)
+    assert respace((1.0, 0.5, 0.0), (0.5, 0.5)) == (1.0, 0.5, 0.0)
+    placed = respace((1.0, 0.5, 0.0), (0.2, 0.8))
+    assert placed[0] == 1 and placed[2] == 0 and placed[1] > 0.5  # rungs go where swaps fail
+    for bad in ((1.0,), (0.9, 0.5), (1.0, 0.5, 0.6)):
+        with pytest.raises(UndirectedError, match="fall from 1"):
+            TemperedTransitions(Gibbs(), tempered, bad)
+        with pytest.raises(UndirectedError, match="fall from 1"):
+            ParallelTempering(Gibbs(), tempered, bad)
+    with pytest.raises(UndirectedError, match="at least 2"):
+        ladder(0.5, 1)
+    with pytest.raises(UndirectedError, match="got 3 rates"):
+        respace((1.0, 0.5), (0.1, 0.2, 0.3))
