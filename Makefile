@@ -12,7 +12,7 @@ ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)
 .PHONY: $(STAMP)-venv
 endif
 
-.PHONY: help demo test smoke lint format docs readme bench clean
+.PHONY: help demo test slow lint format docs readme bench clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -22,10 +22,10 @@ demo: $(STAMP)-demo  ## fit a model to handwritten digits, complete half-seen on
 	$(BIN)/undirected demo $(ARGS)
 
 test: $(STAMP)-test  ## run the tests on the CPU; ARGS="-k name" picks some, "-n 0" for one process
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile -m "not smoke" $(ARGS)
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile -m "not slow and not smoke" $(ARGS)
 
-smoke: $(STAMP)-test  ## run every experiment at its smallest size
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 -m smoke $(ARGS)
+slow: $(STAMP)-test  ## run the long tests, and every experiment at its smallest size
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 -m "slow or smoke" $(ARGS)
 
 lint: $(STAMP)-dev  ## style, types and the import rules of the rooms
 	$(BIN)/ruff check

@@ -7,8 +7,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the time of the tests is compilation: a fifth less of it at this level.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 # What one process of a run has compiled the others, and the next run, need not compile again.
-COMPILED = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import jax

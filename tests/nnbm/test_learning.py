@@ -19,6 +19,8 @@ from undirected.learning import Batches, Persistent, TwoPhase, fit
 from undirected.models.nonnegative import NonnegativeBM, sigma_points
 from undirected.sampling.rectified import RectifiedGibbs
 
+pytestmark = pytest.mark.slow
+
 
 def data() -> np.ndarray:
     rng = np.random.default_rng(0)

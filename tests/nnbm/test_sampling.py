@@ -15,6 +15,7 @@ from undirected.sampling.chain import run_chains
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
 from undirected.sampling.rectified import RectifiedGibbs
 
+pytestmark = pytest.mark.slow
 TWO_MODES = (np.array([2.0, 2.0]), np.array([[1.0, 1.5], [1.5, 1.0]]))
 THREE = (
     np.array([0.5, -0.8, 1.0]),

@@ -18,6 +18,7 @@ from undirected.learning import TwoPhase
 from undirected.models import RBM, FactorGraph, Ising, discrete
 from undirected.sampling import PerturbAndMap
 
+pytestmark = pytest.mark.slow
 DRAWS = 20_000
 MAX_PRODUCT = MaxProduct(20, None, 0.5, parallel=True)
 draw = eqx.filter_jit(lambda sampler, p, key: sampler.draw(p, key))

@@ -9,6 +9,8 @@ import pytest
 from undirected.cli import main
 from undirected.sklearn import QueryImputer
 
+pytestmark = pytest.mark.slow
+
 
 def copies(rows, missing, seed=0):
     """Two fair bits and two copies of them."""

@@ -202,6 +202,7 @@ def two_modes():
 BETAS = ladder(0.02, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "steps"),
     [
