@@ -11,6 +11,7 @@ os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # loading compiled programs is noisy
 
 import jax
 import pytest

@@ -4,9 +4,7 @@ This module and `app` import nothing heavy, so that `--help` answers at once; ea
 its work when it runs.
 """
 
-import os
 import sys
-from pathlib import Path
 
 
 def main() -> None:
@@ -14,7 +12,6 @@ def main() -> None:
     from undirected.cli.app import app
     from undirected.cli.console import complain
 
-    _keep_compiled_programs()
     try:
         app(prog_name="undirected")
     except KeyboardInterrupt:
@@ -23,10 +20,3 @@ def main() -> None:
     except (ValueError, OSError, ImportError, MemoryError) as error:
         complain(str(error) or type(error).__name__)
         sys.exit(1)
-
-
-def _keep_compiled_programs() -> None:
-    """Let JAX keep what it compiles in the user's cache; its own variables overrule this."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache / "undirected" / "compiled"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
