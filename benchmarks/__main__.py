@@ -8,13 +8,18 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from undirected.experiments.crbm_bp.speed import paper_equations, random_rbm, timed
+from undirected.experiments.crbm_bp.speed import (
+    interleaved,
+    medians,
+    paper_equations,
+    random_rbm,
+    timed,
+)
 from undirected.inference import SumProduct
 from undirected.models import RBM
 from undirected.sampling import BlockGibbs
@@ -27,10 +32,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = [case(arguments.repeats) for case in (belief_propagation, block_gibbs)]
     for result in results:
-        print(f"\n{result['case']} (compiled in {result['compile_seconds']:.2f} s)")
-        for name, seconds in result["seconds"].items():
-            ratio = seconds / result["seconds"]["ours"]
-            print(f"  {name:32s} {1e3 * seconds:10.2f} ms   {ratio:6.1f} x ours")
+        show(result)
     if arguments.out:
         arguments.out.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -107,12 +109,17 @@ def compare(
     case: str, compile_seconds: float, runs: dict[str, Callable[[], object]], repeats: int
 ) -> dict:
     """Medians of interleaved repetitions."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, run in runs.items():
-            times[name].append(timed(run)[0])
-    seconds = {name: median(values) for name, values in times.items()}
+    times = interleaved(runs, repeats)
+    seconds = medians(times)
     return {"case": case, "compile_seconds": compile_seconds, "seconds": seconds, "all": times}
+
+
+def show(result: dict, steps: int = 1) -> None:
+    """Print milliseconds, of one of so many steps, and ratios."""
+    print(f"\n{result['case']} (compiled in {result['compile_seconds']:.2f} s)")
+    for name, seconds in result["seconds"].items():
+        ratio = seconds / result["seconds"]["ours"]
+        print(f"  {name:32s} {1e3 * seconds / steps:10.2f} ms   {ratio:6.1f} x ours")
 
 
 if __name__ == "__main__":

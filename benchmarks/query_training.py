@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.__main__ import compare, timed
+from benchmarks.__main__ import compare, show, timed
 from undirected.inference import QueryNetwork
 from undirected.kernels.unrolled import unrolled_fields
 from undirected.learning.query_training import query_losses
@@ -36,10 +36,7 @@ def main() -> None:
             print(f"{layers:3d} layers: {size:.2f} GiB")
     else:
         result = step(arguments.repeats)
-        print(f"{result['case']} (compiled in {result['compile_seconds']:.2f} s)")
-        for name, seconds in result["seconds"].items():
-            ratio = seconds / result["seconds"]["ours"]
-            print(f"  {name:20s} {1e3 * seconds / STEPS:10.2f} ms   {ratio:6.1f} x ours")
+        show(result, STEPS)
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -213,3 +213,12 @@ def test_reading_a_record_imports_no_jax(tmp_path):
         [sys.executable, "-c", code], env={"PYTHONPATH": source}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_an_average_has_an_error_where_there_are_several():
+    row = Row.average("c", "m", "e", iter([1.0, 2.0, 6.0]), 4.0, better="lower")
+    assert (row.ours, row.n, row.paper) == (3.0, 3, 4.0)
+    assert row.stderr == pytest.approx(7**0.5 / 3**0.5)
+    assert Row.average("c", "m", "e", [5.0], better="higher") == Row(
+        "c", "m", "e", 5.0, None, 1, better="higher"
+    )

@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
 
@@ -41,6 +43,22 @@ class Row:
         for key in ("ours", "stderr", "paper"):
             object.__setattr__(self, key, _number(getattr(self, key), f"{where}: {key}"))
         object.__setattr__(self, "n", _count(self.n, f"{where}: n"))
+
+    @classmethod
+    def average(
+        cls,
+        case: str,
+        method: str,
+        metric: str,
+        values: Iterable[float],
+        paper: float | None = None,
+        *,
+        better: str,
+    ) -> "Row":
+        """The mean over repetitions, with its standard error where there are several."""
+        a = np.asarray(list(values), float)
+        stderr = a.std(ddof=1) / np.sqrt(len(a)) if len(a) > 1 else None
+        return cls(case, method, metric, a.mean(), stderr, len(a), paper, better=better)
 
     def to_dict(self) -> dict[str, Any]:
         """The row as JSON values; a number that is not finite becomes null."""

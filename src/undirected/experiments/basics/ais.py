@@ -124,9 +124,7 @@ def _check(
         return Row(case, method, metric, sum(hits), None, len(found), better="higher")
 
     def average(metric: str, values: Iterable[float], better: str = "lower") -> Row:
-        a = np.array(list(values))
-        stderr = a.std(ddof=1) / np.sqrt(len(a))
-        return Row(case, method, metric, a.mean(), stderr, len(a), better=better)
+        return Row.average(case, method, metric, values, better=better)
 
     def holds(result: AISResult) -> bool:
         return result.interval[0] <= log_z <= result.interval[1]

@@ -1,6 +1,6 @@
 """Corrupted images: the cases of the tables, and the run over all methods of a table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -62,9 +62,27 @@ SMOKE = QUICK | {
     "valid": 20,
     "test": 20,
 }
+CALTECH = {
+    "images": "caltech101_silhouettes",
+    "white": 0,
+    "train": 4100,
+    "valid": 2264,
+    "test": 2307,
+}
 METRICS = {"all": "error, all pixels (%)", "changed": "error, changed pixels (%)"}
 Corrupt = Callable[[Array, Key[Array, ""]], Array]
 Found = dict[str, dict[str, np.ndarray]]
+
+
+def printed(
+    cases: Iterable[str], *columns: dict[str, tuple[float, float]]
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """The errors (All, Changed) of a printed table, by (case, method); one column for each case."""
+    return {
+        (case, method): errors
+        for case, column in zip(cases, columns, strict=True)
+        for method, errors in column.items()
+    }
 
 
 def corruption(case: str, white: float = 1) -> Corrupt:

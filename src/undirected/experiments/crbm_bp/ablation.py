@@ -8,17 +8,14 @@ from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context
 
 TITLE = "What helps learning by belief propagation"
-_SET = {"images": "caltech101_silhouettes", "train": 4100, "valid": 2264, "test": 2307, "white": 0}
-_RATES = {"LR": [0.02], "MLE": [0.02]}
-_TINY = {"images": "mnist5k", "white": 1}
 CONFIG: dict[str, dict[str, Any]] = {
-    "smoke": _images.SMOKE | _TINY | {"variants": ["once", "afresh"]},
+    "smoke": _images.SMOKE | {"variants": ["once", "afresh"]},
     "quick": _images.QUICK | {"train": 1000, "variants": ["once", "afresh"]},
     "full": _images.FULL
-    | _SET
+    | _images.CALTECH
     | {
         "batch": 40,
-        "rates": _RATES,
+        "rates": {"LR": [0.02], "MLE": [0.02]},
         "plus_epochs": 60,
         "variants": [
             "once",

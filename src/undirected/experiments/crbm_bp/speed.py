@@ -94,13 +94,14 @@ def _against_peers(
     compiling, ours = timed(lambda: infer(potentials).block_until_ready())
     _agree("the paper's equations", ours, paper_equations(weights, b, c, T))
     context.progress("ours and NumPy in turn")
-    seconds = interleaved(
+    times = interleaved(
         {
             "ours": lambda: infer(potentials).block_until_ready(),
             "the paper's equations, NumPy": lambda: paper_equations(weights, b, c, T),
         },
         repeats,
     )
+    seconds = medians(times)
     case = f"{V}x{H}, {T} iterations"
     notes = [
         f"{case}: ours compiled in {compiling:.2f} s. The paper gives {PAPER_SECONDS} s for its "
@@ -163,13 +164,14 @@ def _bandwidth(config: dict[str, Any], seed: int) -> list[Row]:
     copy = jax.jit(lambda a: a + 1)
     for ready in (infer(p), copy(array)):
         ready.block_until_ready()
-    seconds = interleaved(
+    times = interleaved(
         {
             "ours": lambda: infer(p).block_until_ready(),
             "copy": lambda: copy(array).block_until_ready(),
         },
         config["repeats"],
     )
+    seconds = medians(times)
     traffic = 2 * array.nbytes
     share = 100 * (2 * T * traffic / seconds["ours"]) / (traffic / seconds["copy"])
     case = f"{B} models of {V}x{H}, {T} iterations"
@@ -209,12 +211,17 @@ def paper_equations(
     return np.concatenate([tau_v, tau_h])
 
 
-def interleaved(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, run in turn."""
+def interleaved(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of every repetition of each, run in turn."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeats):
         for name, one in runs.items():
             times[name].append(timed(one)[0])
+    return times
+
+
+def medians(times: dict[str, list[float]]) -> dict[str, float]:
+    """The median of each."""
     return {name: median(values) for name, values in times.items()}
 
 

@@ -29,11 +29,7 @@ _HIGH = {
     "LSSVM": (3.910, 11.175),
     "MSSVM": (3.804, 10.627),
 }
-PAPER = {
-    (case, method): errors
-    for case, column in zip(CASES, (_LOW, _HIGH), strict=True)
-    for method, errors in column.items()
-}
+PAPER = _images.printed(CASES, _LOW, _HIGH)
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:

@@ -33,11 +33,7 @@ _LARGE = {
     "LSSVM": (3.468, 39.140),
     "MSSVM": (3.273, 35.712),
 }
-PAPER = {
-    (case, method): errors
-    for case, column in zip(CASES, (_SMALL, _LARGE), strict=True)
-    for method, errors in column.items()
-}
+PAPER = _images.printed(CASES, _SMALL, _LARGE)
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:

@@ -7,12 +7,11 @@ from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
 
 TITLE = "Denoising and completing Caltech101 Silhouettes with conditional RBMs (Table 3)"
-_SET = {"images": "caltech101_silhouettes", "train": 4100, "valid": 2264, "test": 2307, "white": 0}
 _FEW = {"LR": [0.02, 0.005], "CD": [0.02, 0.002], "MLE": [0.02, 0.005], "SVM": [0.005]}
 CONFIG = {
     "smoke": _images.SMOKE,
-    "quick": _images.QUICK | _SET | {"valid": 500, "test": 1000},
-    "full": _images.FULL | _SET | {"batch": 40, "rates": _FEW, "plus_epochs": 60},
+    "quick": _images.QUICK | _images.CALTECH | {"valid": 500, "test": 1000},
+    "full": _images.FULL | _images.CALTECH | {"batch": 40, "rates": _FEW, "plus_epochs": 60},
 }
 CASES = {"Caltech, noise 20 %": "noise 20 %", "Caltech, occluded 12x12": "occluded 12x12"}
 _NOISE = {
@@ -35,11 +34,7 @@ _OCCLUDED = {
     "LSSVM": (4.703, 16.014),
     "MSSVM": (4.534, 14.918),
 }
-PAPER = {
-    (case, method): errors
-    for case, column in zip(CASES, (_NOISE, _OCCLUDED), strict=True)
-    for method, errors in column.items()
-}
+PAPER = _images.printed(CASES, _NOISE, _OCCLUDED)
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:

@@ -49,11 +49,9 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
             errors.setdefault(method, []).append(float(got["letters"][0]))
     rows = []
     for method, values in errors.items():
-        found = mean(np.asarray(values))
-        stderr = found.stderr if len(values) > 1 else None
         case = f"first {config['letters']} letters of a word"
         metric = "letters read wrong (%)"
-        rows.append(Row(case, method, metric, found.mean, stderr, len(values), better="lower"))
+        rows.append(Row.average(case, method, metric, values, better="lower"))
     return Outcome(rows, notes=["Standard errors are over the folds learned from."])
 
 

@@ -222,20 +222,15 @@ def compare(
             case = f"{size['rows']:,} samples"
             figures = paper.get(method) if name == "data" else None
             for metric, figure in zip(("e_b", "e_w"), figures or (None, None), strict=True):
-                rows.append(_row(case, method, metric, found[metric], figure))
+                rows.append(
+                    Row.average(case, method, metric, found[metric], figure, better="lower")
+                )
             if "mismatch" in found:
                 notes.append(
                     f"{case}, {method}: largest mismatch of a moment, median over trials "
                     f"{np.median(found['mismatch']):.1e}, worst {found['mismatch'].max():.1e}."
                 )
     return Outcome(rows=rows, notes=notes)
-
-
-def _row(
-    case: str, method: str, metric: str, values: Float[np.ndarray, " trials"], paper: float | None
-) -> Row:
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-    return Row(case, method, metric, values.mean(), error, len(values), paper, better="lower")
 
 
 def _first(models: NonnegativeBM, trials: int) -> NonnegativeBM:

@@ -68,9 +68,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     rows = []
     for method, guess in guesses.items():
         error = np.sqrt(((guess - test[:, lower]) ** 2).mean(1))
-        spread = error.std(ddof=1) / np.sqrt(len(error))
         case = "lower half of test digits"
-        rows.append(Row(case, method, "RMSE", error.mean(), spread, len(error), better="lower"))
+        rows.append(Row.average(case, method, "RMSE", error, better="lower"))
         below = float((guess < 0).mean())
         rows.append(Row(case, method, "share below zero", below, n=len(error), better="lower"))
     alone = NonnegativeBM.from_data(jnp.asarray(train))
@@ -81,18 +80,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     }
     for method, density in densities.items():
         each = np.asarray(density).mean(1)
-        spread = each.std(ddof=1) / np.sqrt(len(each))
-        rows.append(
-            Row(
-                "a pixel given all others",
-                method,
-                "log density (nats)",
-                each.mean(),
-                spread,
-                len(each),
-                better="higher",
-            )
-        )
+        case = "a pixel given all others"
+        rows.append(Row.average(case, method, "log density (nats)", each, better="higher"))
     start = jnp.zeros((config["samples"], model.n))
     drawn = run_chains(
         RectifiedGibbs(sweeps=10), model, start, sample_key, samples=1, burn_in=config["sweeps"]
@@ -118,7 +107,7 @@ def _learn(
     Grey values have more zeros than the moments of any rectified normal allow, so that mean-field
     moment matching has no solution here; and without the constraint samples run away.
     """
-    mean, covariance = train.mean(0), np.cov(train.T) + config["ridge"] * np.eye(train.shape[1])
+    mean, covariance = _moments(train, config["ridge"])
     precision = np.linalg.inv(covariance).astype(np.float32)
     start = NonnegativeBM.from_matrix(jnp.asarray(precision), jnp.asarray(precision @ mean))
     schedule = optax.cosine_decay_schedule(config["rate"], config["steps"], 0.01)
@@ -170,9 +159,14 @@ def _complete(
     return np.asarray(means)[:, hidden]
 
 
+def _moments(train: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the training rows, with a little on its diagonal."""
+    return train.mean(0), np.cov(train.T) + ridge * np.eye(train.shape[1])
+
+
 def _gaussian(train: np.ndarray, test: np.ndarray, hidden: np.ndarray, ridge: float) -> np.ndarray:
     """Conditional means of the Gaussian with the moments of the training rows."""
-    mean, covariance = train.mean(0), np.cov(train.T) + ridge * np.eye(train.shape[1])
+    mean, covariance = _moments(train, ridge)
     gain = np.linalg.solve(
         covariance[np.ix_(~hidden, ~hidden)], covariance[np.ix_(~hidden, hidden)]
     )
@@ -181,9 +175,10 @@ def _gaussian(train: np.ndarray, test: np.ndarray, hidden: np.ndarray, ridge: fl
 
 def _gaussian_densities(train: np.ndarray, test: np.ndarray, ridge: float) -> np.ndarray:
     """Log density of every entry given the others, by the same Gaussian."""
-    precision = np.linalg.inv(np.cov(train.T) + ridge * np.eye(train.shape[1]))
+    mean, covariance = _moments(train, ridge)
+    precision = np.linalg.inv(covariance)
     variance = 1 / np.diag(precision)
-    gap = (test - train.mean(0)) @ precision * variance
+    gap = (test - mean) @ precision * variance
     return -0.5 * (gap**2 / variance + np.log(2 * np.pi * variance))
 
 

@@ -149,14 +149,6 @@ def moments(model: Any, data: Float[Array, "rows n"]) -> Beliefs:
     return eqx.filter_jit(lambda x: mean_statistics(model.lower(), x))(jnp.asarray(data, float))
 
 
-def summary(values: list[float]) -> tuple[float, float | None]:
-    """Mean and standard error."""
-    found = np.asarray(values, float)
-    if len(found) < 2:
-        return float(found.mean()), None
-    return float(found.mean()), float(found.std(ddof=1) / np.sqrt(len(found)))
-
-
 def store(model: PyTree) -> dict[str, np.ndarray]:
     """The parameters of an Ising model or an RBM as arrays for a stage."""
     leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))

@@ -15,7 +15,6 @@ from undirected.core.potentials import Potentials, clamp, shift
 from undirected.core.stamps import Stamps
 from undirected.data import blind_deconvolution
 from undirected.data.deconvolution import FEATURES, stamp
-from undirected.experiments.pmp import _common
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context
 from undirected.inference.messages import Schedule, Traffic, quiet, renew
@@ -98,8 +97,7 @@ def _score(
         ("pixels not explained", [float(_wrong_pixels(s, images)) for s in samples], "lower"),
         ("seconds of one run", [float(s["seconds"]) for s in samples], "lower"),
     ):
-        mean, error = _common.summary(numbers)
-        rows.append(Row(case, method, metric, mean, error, n, better=better))
+        rows.append(Row.average(case, method, metric, numbers, better=better))
     return rows
 
 

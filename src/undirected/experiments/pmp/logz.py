@@ -11,7 +11,6 @@ from undirected.core.graph import complete, torus
 from undirected.core.layout import perturbation
 from undirected.core.moments import values
 from undirected.core.potentials import shift
-from undirected.experiments.pmp import _common
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
 from undirected.inference import MPLP, Exact, MaxProduct
@@ -59,15 +58,12 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
             for method in METHODS:
                 if method not in found:
                     continue
-                mean, spread = _common.summary(found[method])
                 case = f"{family}, {'side' if family == 'lattice' else 'spins'} {size}"
-                n = len(found[method])
-                metric = "log Z error (nats)"
-                rows.append(Row(case, method, metric, mean, spread, n, better="lower"))
-                size_of = np.abs(found[method])
-                mean, spread = _common.summary(size_of.tolist())
-                metric = "|log Z error| (nats)"
-                rows.append(Row(case, method, metric, mean, spread, n, better="lower"))
+                for metric, gaps in (
+                    ("log Z error (nats)", found[method]),
+                    ("|log Z error| (nats)", np.abs(found[method])),
+                ):
+                    rows.append(Row.average(case, method, metric, gaps, better="lower"))
                 errors.setdefault(method, []).append(float(np.mean(found[method])))
         lines = {m: (config["sizes"], e) for m, e in errors.items() if len(e) > 1}
         curves.append(curve(f"error of log Z: {family}", "size", "mean error (nats)", lines))

@@ -96,9 +96,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
                     ]
                     case = f"{family}, {regime}, {budget}"
                     for metric in ("log MMD^2", "log RMSE", "seconds"):
-                        mean, error = _common.summary([f[metric] for f in found])
-                        n = len(found)
-                        rows.append(Row(case, method, metric, mean, error, n, better="lower"))
+                        values = [f[metric] for f in found]
+                        rows.append(Row.average(case, method, metric, values, better="lower"))
                     score = float(np.mean([f["log MMD^2"] for f in found]))
                     x, y = lines.setdefault(method, ([], []))
                     x.append(budget)

@@ -73,8 +73,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         ("KL(data || sampler)", "PMP", PAPER["sampler"]),
         ("KL(data || Gibbs distribution)", "the same theta", PAPER["Gibbs"]),
     ):
-        mean, error = _common.summary(found[metric])
-        rows.append(Row(_case(config), method, metric, mean, error, n, paper, better="lower"))
+        values = found[metric]
+        rows.append(Row.average(_case(config), method, metric, values, paper, better="lower"))
     notes = [
         f"{n} seeds; the paper gives one run. KL from {config['draws']:,} draws, a half added to "
         "every count.",

@@ -80,12 +80,10 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
                 sheet.append(found["samples"])
     rows = []
     for (method, sweeps), found in scores.items():
-        mean, error = _common.summary(found)
         case = f"{sweeps} sweeps"
-        rows.append(Row(case, method, "log MMD^2", mean, error, len(found), better="lower"))
+        rows.append(Row.average(case, method, "log MMD^2", found, better="lower"))
     for method, found in seconds.items():
-        mean, error = _common.summary(found)
-        rows.append(Row("learning", method, "seconds", mean, error, len(found), better="lower"))
+        rows.append(Row.average("learning", method, "seconds", found, better="lower"))
     lines = {
         method: (config["test_sweeps"], [np.mean(scores[method, s]) for s in config["test_sweeps"]])
         for method in config["methods"]

@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Float, Key
 
 from undirected import data
 from undirected.core.protocols import Info
-from undirected.evaluation.estimate import mean
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
 from undirected.learning import Batches, PatchQueries, UniformQueries, fit
@@ -189,8 +188,7 @@ def _rows(method: str, values: Float[np.ndarray, "runs cases 2"]) -> list[Row]:
     rows = []
     for c, case in enumerate(QUERIES):
         for m, metric in enumerate(("NCE, square not halved (nats)", "NCE (nats)")):
-            one = mean(values[:, c, m])
-            stderr = one.stderr if one.n > 1 else None
             paper = PAPER[method][c] if m == 0 and method in PAPER else None
-            rows.append(Row(case, method, metric, one.mean, stderr, one.n, paper, better="lower"))
+            one = Row.average(case, method, metric, values[:, c, m], paper, better="lower")
+            rows.append(one)
     return rows

@@ -206,9 +206,7 @@ def _iou(foreground: np.ndarray, labels: np.ndarray) -> Estimate:
 
 
 def _row(method: str, metric: str, values: np.ndarray, better: str) -> Row:
-    stderr = mean(values).stderr if len(values) > 1 else None
-    paper = PAPER[method].get(metric)
-    return Row("test", method, metric, values.mean(), stderr, len(values), paper, better=better)
+    return Row.average("test", method, metric, values, PAPER[method].get(metric), better=better)
 
 
 def _pictures(x: np.ndarray, y: np.ndarray, found: dict[str, np.ndarray], out: Path) -> list[dict]:

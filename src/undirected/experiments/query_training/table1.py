@@ -11,7 +11,6 @@ import optax
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected import data
-from undirected.evaluation.estimate import mean
 from undirected.experiments.query_training._common import (
     BITS,
     BestOfEach,
@@ -149,11 +148,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
 
 
 def _row(name: str, method: str, model: str, values: np.ndarray) -> Row:
-    estimate = mean(values)
-    stderr = estimate.stderr if estimate.n > 1 else None
     paper = PAPER.get((name, method, model))
-    label = f"{method}, {model}"
-    return Row(name, label, "NCE (bits)", estimate.mean, stderr, estimate.n, paper, better="lower")
+    return Row.average(name, f"{method}, {model}", "NCE (bits)", values, paper, better="lower")
 
 
 def _quoted(name: str, method: str, model: str) -> Row:
