@@ -59,6 +59,12 @@ class BeliefPropagation(eqx.Module):
         p = potentials
         if self._suits_kernel(p):
             return self._dense_bipartite(p)
+        if is_zero(self.temperature):
+            total, change, count = self._totals(p)
+            unary = means(p.layout, total, 0.0)
+            state = statistics(p, unary)
+            converged = settled(change, self.tolerance)
+            return Beliefs(unary, state.factors, inner(p, state), converged, count)
         traffic, incoming, change, count = self._pass_messages(p)
         return self._beliefs(p, traffic, incoming, settled(change, self.tolerance), count)
 
@@ -89,13 +95,13 @@ class BeliefPropagation(eqx.Module):
     def _totals(self, p: Potentials) -> max_product.Decoded:
         """Fields with all messages added, the last change, the rounds made."""
         bounds = self.iterations, self.tolerance, self.damping
-        hard = is_zero(self.temperature) and self.parallel and p.layout.is_binary
+        hard = is_zero(self.temperature) and p.layout.is_binary
         match p.factors:
             case (Symmetric(weight=weight),) if hard and len(weight) == p.layout.n:
                 return max_product.symmetric(weight, p.fields, *bounds)
             case (Bilinear(weight=weight, rows=0, cols=1),) if hard and len(p.layout.blocks) == 2:
                 rows, cols = jnp.split(p.fields, [len(weight)])
-                return max_product.bipartite(weight, rows, cols, *bounds)
+                return max_product.bipartite(weight, rows, cols, *bounds, self.parallel)
         _, incoming, change, count = self._pass_messages(p)
         return p.fields + incoming, change, count
 
@@ -160,9 +166,6 @@ class BeliefPropagation(eqx.Module):
     ) -> Beliefs:
         total = p.fields + incoming
         unary = means(p.layout, total, self.temperature)
-        if is_zero(self.temperature):
-            state = statistics(p, unary)
-            return Beliefs(unary, state.factors, inner(p, state), converged, count)
         log_z = p.offset + log_normaliser(
             p.layout, p.unary + incoming, self.temperature, p.evidence
         )

@@ -1,4 +1,4 @@
-"""Parallel max-product on dense binary models: messages without their constant part.
+"""Max-product on dense binary models: messages without their constant part.
 
 The message of the factor w x y is w / 2 + m with |m| <= |w| / 2. With the halves of the weights
 added to the fields, m_ij = sign(w) clip(t_i - m_ji, -|w| / 2, |w| / 2), where t_i = field + sum of
@@ -46,26 +46,34 @@ def bipartite(
     iterations: int | Array,
     tolerance: float | None,
     damping: float,
+    parallel: bool = True,
 ) -> Decoded:
-    """The same between two layers; fields of the rows, then of the columns."""
+    """The same between two layers; fields of the rows, then of the columns.
+
+    Both directions are sent at once where `parallel`, otherwise rows to columns first: then,
+    without damping, one array holds the messages of both directions in turn.
+    """
     half = 0.5 * weight
     at_rows, at_cols = rows + half.sum(1), cols + half.sum(0)
+    keep = parallel or damping > 0
 
-    def step(state: tuple[Array, ...]) -> tuple[tuple[Array, ...], Array]:
+    def step(state: tuple) -> tuple[tuple, Array]:
         down, up, to_rows, to_cols = state
         new_down = _renew(half, (at_rows + to_rows)[:, None] - up, down, damping)
-        up = _renew(half, (at_cols + to_cols)[None, :] - down, up, damping)
-        fresh = up.sum(1), new_down.sum(0)
-        change = jnp.maximum(largest(fresh[0] - to_rows), largest(fresh[1] - to_cols))
-        return (new_down, up, *fresh), change
+        fresh = new_down.sum(0)
+        answered, seen = (down, to_cols) if parallel else (new_down, fresh)
+        up = _renew(half, (at_cols + seen)[None, :] - answered, up, damping)
+        change = jnp.maximum(largest(up.sum(1) - to_rows), largest(fresh - to_cols))
+        return (new_down if keep else None, up, up.sum(1), fresh), change
 
-    quiet = -half, -half, -half.sum(1), -half.sum(0)
+    quiet = -half if keep else None, -half, -half.sum(1), -half.sum(0)
     (_, _, to_rows, to_cols), change, count = iterate(step, quiet, iterations, tolerance)
     return jnp.concatenate([at_rows + to_rows, at_cols + to_cols]), change, count
 
 
-def _renew(half: Array, cavity: Array, old: Array, damping: float) -> Array:
+def _renew(half: Array, cavity: Array, old: Array | None, damping: float) -> Array:
     """sign(w) clip(cavity, -|w| / 2, |w| / 2), mixed with the old message."""
     limit = jnp.abs(half)
     inside = jnp.clip(cavity, -limit, limit)
-    return (1 - damping) * jnp.where(half > 0, inside, -inside) + damping * old
+    new = jnp.where(half > 0, inside, -inside)
+    return new if old is None or not damping else (1 - damping) * new + damping * old
