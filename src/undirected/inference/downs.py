@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from undirected.core import linalg
 from undirected.core.errors import UnsupportedFactor
 from undirected.core.layout import Domain
 from undirected.core.potentials import Factor, Potentials, Squares
@@ -59,8 +60,8 @@ class Downs:
         start = first, jnp.full((), jnp.inf, b.dtype), jnp.zeros((), jnp.int32)
         m, change, count = jax.lax.while_loop(going, update, start)
         hessian = _hessian(J, J2, w, m)
-        covariance = jnp.linalg.inv(hessian)
-        stable = jnp.all(jnp.linalg.eigvalsh(hessian)[0] > 0)
+        covariance = linalg.inv(hessian)
+        stable = jnp.isfinite(linalg.cholesky(hessian)).all()
         square = 2 * m**2 - 2 * w * m**4
         factors = tuple(_statistic(p, f, m, square, covariance) for f in p.factors)
         log_z = -_gibbs(J, J2, w, b, m) + p.offset

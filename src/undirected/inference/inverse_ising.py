@@ -9,6 +9,7 @@ m_i m_j, with 1 - m_i^2 on the diagonal; all return (J, h) of -E = sum_{i<j} J_i
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from undirected.core import linalg
 from undirected.core.errors import NotFinite, UndirectedError
 
 Couplings = tuple[Float[Array, "n n"], Float[Array, " n"]]
@@ -70,7 +71,7 @@ def _inverse(mean: Array, covariance: Array) -> Float[Array, "n n"]:
     """C^-1 with a zero diagonal."""
     _check(mean, covariance)
     off = 1 - jnp.eye(len(mean), dtype=mean.dtype)
-    return jnp.linalg.inv(covariance) * off
+    return linalg.inv(covariance) * off
 
 
 def _check(mean: Array, covariance: Array) -> None:

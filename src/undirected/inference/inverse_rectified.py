@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from undirected.core import rectified
+from undirected.core import linalg, rectified
 from undirected.core.errors import UndirectedError
 from undirected.core.rectified import Cumulants
 
@@ -35,8 +35,8 @@ def inverse_susceptibility(
 
     def update(i: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         J, own, _ = carry
-        cumulant_part = jnp.linalg.inv(_cumulant_matrix(site, J))
-        precision = jnp.linalg.inv(covariance * off + jnp.diag(own))
+        cumulant_part = linalg.inv(_cumulant_matrix(site, J))
+        precision = linalg.inv(covariance * off + jnp.diag(own))
         fresh = off * (cumulant_part - precision)
         J = J + (1 - damping) * (fresh - J)
         J = 0.5 * (J + J.T)
@@ -56,5 +56,5 @@ def inverse_susceptibility(
 def _cumulant_matrix(site: Cumulants, J: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """A of M = A (1 + (J - s) M): variances, and what third cumulants carry along J^2."""
     eye = jnp.eye(len(J), dtype=J.dtype)
-    slope = jnp.linalg.solve(eye - 0.5 * site.spread[:, None] * J**2, jnp.diag(site.third))
+    slope = linalg.solve(eye - 0.5 * site.spread[:, None] * J**2, jnp.diag(site.third))
     return jnp.diag(site.variance) + 0.5 * site.third[:, None] * (J**2 @ slope)

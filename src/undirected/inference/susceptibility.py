@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from undirected.core import linalg
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Beliefs, Edges, Factor, Potentials
 from undirected.core.rectified import Cumulants
@@ -181,9 +182,9 @@ class _Responder:
             A, slope = jnp.diag(site.variance), jnp.diag(site.third)
         else:
             J2 = dense(self.p, self.pair2)
-            slope = jnp.linalg.solve(eye - 0.5 * site.spread[:, None] * J2, jnp.diag(site.third))
+            slope = linalg.solve(eye - 0.5 * site.spread[:, None] * J2, jnp.diag(site.third))
             A = jnp.diag(site.variance) + 0.5 * site.third[:, None] * (J2 @ slope)
-        covariance = jnp.linalg.solve(eye - A @ J, A)
+        covariance = linalg.solve(eye - A @ J, A)
         return covariance, slope @ (eye + J @ covariance)
 
 

@@ -10,6 +10,7 @@ from jax import lax
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Key
 
+from undirected.core import linalg
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info
 from undirected.sampling.rectified import RectifiedState, checked_start
@@ -108,7 +109,7 @@ class ExactHamiltonian:
     ) -> tuple[RectifiedState, Info]:
         """One trajectory of every chain; `info["bounces"]` is the number of walls it met."""
         matrix = model.matrix
-        factor = jnp.linalg.cholesky(matrix)
+        factor = linalg.cholesky(matrix)
         inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(model.n, dtype=matrix.dtype))
         centre = inverse @ model.bias
         shape = state.x.shape
