@@ -44,7 +44,7 @@ docs: $(STAMP)-docs  ## build the documentation into docs/_build/html
 readme: $(STAMP)-demo  ## run the commands and the code of README.md
 	$(BIN)/python tools/run_readme.py README.md
 
-bench: $(STAMP)-demo  ## time the inner loops
+bench: $(STAMP)-demo  ## this library beside its peers, which go into build/peers; ARGS=--quick for less
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:  ## remove the environment and everything built

@@ -1,1 +1,1 @@
-"""Benchmarks: ours beside a peer or a plain reference, on the same inputs, in one run."""
+"""Benchmarks: ours beside what one would use instead, on the same inputs, in one run."""

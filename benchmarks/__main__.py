@@ -1,125 +1,124 @@
-"""`python -m benchmarks`: time the inner loops beside plain references; answers must agree.
+"""`python -m benchmarks`: this library beside its peers, on the same inputs, in one run.
 
-Each case runs ours and the references in turn, several times over, and prints medians and ratios.
-Compilation is timed apart. `--out FILE` keeps the numbers as JSON.
+Every contestant runs in a fresh process; peers have virtual environments of their own, made on the
+first run. Repetitions are interleaved, answers are compared, compilation is timed apart. Writes a
+record and a page. `--quick` takes under five minutes once the peers are installed, the full run
+about forty. Close what else runs on the machine first.
 """
 
 import argparse
-import json
-from collections.abc import Callable
+import time
 from pathlib import Path
+from statistics import median
 
-import jax
-import jax.numpy as jnp
-import numpy as np
+from benchmarks import harness, page, scaling
+from benchmarks.cases import all_cases
+from benchmarks.harness import OURS, Case, Timing
+from undirected.experiments import record as records
+from undirected.experiments.record import Record, Row
 
-from undirected.experiments.crbm_bp.speed import (
-    interleaved,
-    medians,
-    paper_equations,
-    random_rbm,
-    timed,
-)
-from undirected.inference import SumProduct
-from undirected.models import RBM
-from undirected.sampling import BlockGibbs
+QUICK = {"repeats": 5, "seconds": 4.0}
+FULL = {"repeats": 15, "seconds": 20.0}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repetitions")
+    parser.add_argument("--only", default="", help="only cases whose name contains this")
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="environments")
     arguments = parser.parse_args()
-    results = [case(arguments.repeats) for case in (belief_propagation, block_gibbs)]
-    for result in results:
-        show(result)
-    if arguments.out:
-        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-
-
-def belief_propagation(repeats: int) -> dict:
-    """Ten iterations of sum-product on a random RBM, against crbm-bp's equations in NumPy."""
-    V, H, T = 1000, 500, 10
-    weights, b, c = random_rbm(V, H, 0)
-    potentials = RBM(jnp.asarray(weights), jnp.asarray(b), jnp.asarray(c)).lower()
-    infer = jax.jit(lambda p: SumProduct(T, None)(p).unary)
-    compile_seconds, unary = timed(lambda: infer(potentials).block_until_ready())
-    plain = paper_equations(weights, b, c, T)
-    assert np.allclose(unary, plain, atol=1e-4), np.abs(unary - plain).max()
-    return compare(
-        f"sum-product, RBM {V}x{H}, {T} iterations",
-        compile_seconds,
-        {
-            "ours": lambda: infer(potentials).block_until_ready(),
-            "the paper's equations, NumPy": lambda: paper_equations(weights, b, c, T),
-        },
-        repeats,
+    profile = "quick" if arguments.quick else "full"
+    config, began = QUICK if arguments.quick else FULL, time.perf_counter()
+    rows: list[Row] = []
+    notes: list[str] = []
+    for case in all_cases(arguments.quick):
+        if arguments.only in case.name:
+            timings = harness.run(case, arguments.peers.absolute(), **config)
+            rows += case_rows(case, timings)
+            notes += case_notes(case, timings)
+            show(case, timings)
+    curves = []
+    if not arguments.only:
+        curves, more = scaling.measure(arguments.quick)
+        notes += more
+    record = Record(
+        experiment="benchmarks/cpu",
+        profile=profile,
+        config=config,
+        seed=0,
+        device=records.device(),
+        versions=records.versions(),
+        seconds=time.perf_counter() - began,
+        rows=rows,
+        notes=notes,
+        curves=curves,
+        title="Speed beside its peers",
     )
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    records.write(record, arguments.out / f"cpu-{profile}.json")
+    page.write([record.to_dict()], arguments.out / f"cpu-{profile}.html")
+    print(f"\nWrote {arguments.out / f'cpu-{profile}.json'} and the page beside it")
 
 
-def block_gibbs(repeats: int) -> dict:
-    """Sweeps of many chains, against scikit-learn and against the two matrix products alone."""
-    from sklearn.neural_network import BernoulliRBM
-
-    V, H, chains, sweeps = 784, 500, 1000, 5
-    model = RBM.create(V, H, jax.random.key(0), scale=0.1)
-    kernel, free = BlockGibbs(sweeps), jnp.ones(V + H, bool)
-    state = kernel.init(model, jnp.zeros((chains, V + H)), jax.random.key(1))
-    step = jax.jit(lambda s, key: kernel.step(model, s, free, key)[0].x)
-    compile_seconds, ours = timed(lambda: step(state, jax.random.key(2)).block_until_ready())
-
-    peer = BernoulliRBM(H, random_state=0)
-    peer.components_ = np.asarray(model.weights.T)
-    peer.intercept_hidden_ = np.zeros(H, np.float32)
-    peer.intercept_visible_ = np.zeros(V, np.float32)
-    peer.random_state_ = np.random.RandomState(0)
-
-    def peer_sweeps():
-        v = np.zeros((chains, V), np.float32)
-        for _ in range(sweeps):
-            v = peer._sample_visibles(
-                peer._sample_hiddens(v, peer.random_state_), peer.random_state_
-            ).astype(np.float32)
-        return v
-
-    means = np.asarray(ours[:, :V]).mean(0), peer_sweeps().mean(0)
-    spread = np.sqrt(0.5 / chains)
-    assert np.abs(means[0] - means[1]).max() < 6 * spread, "the samplers disagree"
-    products = jax.jit(lambda v, w: ((v @ w) @ w.T).sum())
-    v = jnp.ones((chains, V))
-    products(v, model.weights).block_until_ready()
-
-    def both_products():
-        for _ in range(sweeps):
-            products(v, model.weights).block_until_ready()
-
-    return compare(
-        f"block Gibbs, RBM {V}x{H}, {chains} chains, {sweeps} sweeps",
-        compile_seconds,
-        {
-            "ours": lambda: step(state, jax.random.key(2)).block_until_ready(),
-            "scikit-learn": peer_sweeps,
-            "its two matrix products alone": both_products,
-        },
-        repeats,
-    )
+def case_rows(case: Case, timings: list[Timing]) -> list[Row]:
+    """Time, spread, ratio, compilation and memory of every contestant that has an answer."""
+    rows = []
+    ours = next((t for t in timings if t.name == OURS and t.seconds), None)
+    for timing in timings:
+        if timing.problem or not timing.seconds:
+            continue
+        low, high = timing.quartiles()
+        first = max(timing.first - median(timing.seconds), 0.0)
+        values = {
+            page.TIME: 1e3 * timing.cost(case),
+            "middle half of the repetitions (ms)": 1e3 * (high - low) / case.steps,
+            "build (s)": timing.build,
+            "compile (s)": first,
+            "peak memory (MB)": timing.memory / 1e6,
+        }
+        if ours:
+            values[page.RATIO] = timing.cost(case) / ours.cost(case)
+        n = len(timing.seconds)
+        for metric, value in values.items():
+            rows.append(Row(case.name, timing.name, metric, value, n=n, better="lower"))
+    return rows
 
 
-def compare(
-    case: str, compile_seconds: float, runs: dict[str, Callable[[], object]], repeats: int
-) -> dict:
-    """Medians of interleaved repetitions."""
-    times = interleaved(runs, repeats)
-    seconds = medians(times)
-    return {"case": case, "compile_seconds": compile_seconds, "seconds": seconds, "all": times}
+def case_notes(case: Case, timings: list[Timing]) -> list[str]:
+    """What failed, and which goals were reached."""
+    notes = [f"{case.name}: {t.name} gave no result: {t.problem}" for t in timings if t.problem]
+    costs = {t.name: t.cost(case) for t in timings if t.seconds and not t.problem}
+    if OURS not in costs:
+        return notes
+    for name, goal in case.goals.items():
+        if name in costs:
+            ratio = costs[name] / costs[OURS]
+            word = "reached" if ratio >= goal else "not reached"
+            notes.append(
+                f"{case.name}: {ratio:,.1f} times as fast as {name}; goal {goal:g}: {word}."
+            )
+    for name, goal in case.most.items():
+        if name in costs:
+            ratio = costs[OURS] / costs[name]
+            word = "reached" if ratio <= goal else "not reached"
+            notes.append(
+                f"{case.name}: takes {ratio:.2f} times as long as {name}; goal {goal:g}: {word}."
+            )
+    return notes
 
 
-def show(result: dict, steps: int = 1) -> None:
-    """Print milliseconds, of one of so many steps, and ratios."""
-    print(f"\n{result['case']} (compiled in {result['compile_seconds']:.2f} s)")
-    for name, seconds in result["seconds"].items():
-        ratio = seconds / result["seconds"]["ours"]
-        print(f"  {name:32s} {1e3 * seconds / steps:10.2f} ms   {ratio:6.1f} x ours")
+def show(case: Case, timings: list[Timing]) -> None:
+    """Print milliseconds and ratios."""
+    print(f"\n{case.name}", flush=True)
+    ours = next((t.cost(case) for t in timings if t.name == OURS and t.seconds), None)
+    for timing in timings:
+        if timing.problem or not timing.seconds:
+            print(f"  {timing.name:28s} no result: {timing.problem[-200:]}")
+            continue
+        cost = timing.cost(case)
+        ratio = f"{cost / ours:9.2f} x ours" if ours else ""
+        print(f"  {timing.name:28s} {1e3 * cost:12.3f} ms  {ratio}", flush=True)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,15 @@ def rbm(weights, visible_bias, hidden_bias, label_states: int = 0) -> Truth:
     )
 
 
+def semi_restricted(weights, visible_bias, hidden_bias, lateral, label_states: int = 0) -> Truth:
+    """An RBM whose visibles before the label are also coupled; the upper triangle counts."""
+    plain = rbm(weights, visible_bias, hidden_bias, label_states)
+    upper = np.triu(np.asarray(lateral, np.float64), 1)
+    pixels = plain.states[:, : len(upper)]
+    pairs = np.einsum("si,ij,sj->s", pixels, upper, pixels)
+    return from_log_weights(plain.states, plain.log_weights + pairs)
+
+
 def pairwise(matrix, bias, offset: float = 0.0) -> Truth:
     """sum_{i<j} w_ij x_i x_j + b' x + offset over {0, 1}^n; the upper triangle counts."""
     upper = np.triu(np.asarray(matrix, np.float64), 1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tests import oracle
 from undirected.core import graph
-from undirected.models import RBM, Ising
+from undirected.models import RBM, Ising, SemiRestrictedBM
 
 Case = tuple[Any, oracle.Truth]
 
@@ -47,6 +47,18 @@ def only_label_rbm(seed: int) -> Case:
     rng = np.random.default_rng(seed)
     parts = _normal(rng, 4, 3), _normal(rng, 4), _normal(rng, 3)
     return RBM(*parts, label_states=4), oracle.rbm(*parts, label_states=4)
+
+
+def semi_restricted(seed: int) -> Case:
+    """Three coupled pixels, and a softmax label of three states that only the hiddens see.
+
+    What lies on and below the diagonal of the lateral weights must not count.
+    """
+    rng = np.random.default_rng(seed)
+    parts = _normal(rng, 6, 2), _normal(rng, 6), _normal(rng, 2)
+    lateral = _normal(rng, 3, 3)
+    truth = oracle.semi_restricted(*parts, lateral, label_states=3)
+    return SemiRestrictedBM(RBM(*parts, label_states=3), lateral), truth
 
 
 def dense_ising(seed: int) -> Case:
@@ -96,6 +108,7 @@ CASES: dict[str, Callable[[int], Case]] = {
         wide_rbm,
         label_rbm,
         only_label_rbm,
+        semi_restricted,
         dense_ising,
         torus_ising,
         tree_ising,

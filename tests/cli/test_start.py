@@ -1,6 +1,7 @@
 """Start-up and size: what is imported before a command runs, and how much memory a table takes."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -19,6 +20,31 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in done.stdout
+
+
+def test_compiled_programs_are_kept(tmp_path):
+    """In the user's cache, apart by processor; nowhere where JAX's own variable is empty."""
+    code = (
+        "import sys\n"
+        "sys.argv = ['undirected', '--help']\n"
+        "from undirected.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "import jax\n"
+        "print('PLACE', jax.config.jax_compilation_cache_dir)\n"
+    )
+    settings = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    found = []
+    for own in (None, ""):
+        settings.pop("JAX_COMPILATION_CACHE_DIR", None)
+        if own is not None:
+            settings["JAX_COMPILATION_CACHE_DIR"] = own
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=settings
+        )
+        found.append(done.stdout.split("PLACE ", 1)[1].strip())
+    folder, _, processor = found[0].rpartition(os.sep)
+    assert folder == str(tmp_path / "undirected" / "compiled") and processor
+    assert found[1] == ""
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_ising_against_transfer_matrix(temperature):
     good = runs(path, Gibbs())
     assert covered(good, log_z) >= RUNS - 1
     assert abs(z_score(good, log_z)) < FAR
-    assert np.mean([r.interval[1] - r.interval[0] for r in good]) < 2.5
+    assert np.median([r.interval[1] - r.interval[0] for r in good]) < 2.0
     wrong = runs(path, Scaled(Gibbs()))
     assert covered(wrong, log_z) < RUNS // 2
     assert abs(z_score(wrong, log_z)) > FAR

@@ -204,3 +204,36 @@ def test_refusals():
         PerturbAndMap(MAX_PRODUCT, 0)
     with pytest.raises(UndirectedError, match="does not lower"):
         PerturbAndMap(MAX_PRODUCT).init(object(), jnp.zeros(3), jax.random.key(0))
+
+
+@pytest.mark.parametrize("name", ["Ising", "RBM"])
+def test_persistent_messages_go_on_where_they_stopped(name, monkeypatch):
+    """With the same noise twice, two steps of three rounds are one step of six."""
+    rng = np.random.default_rng(0)
+    if name == "Ising":
+        weights = np.triu(3 * rng.normal(size=(8, 8)), 1)
+        model = Ising(jnp.asarray(weights + weights.T), jnp.asarray(rng.normal(size=8)))
+    else:
+        model = RBM.create(5, 3, jax.random.key(0), scale=3.0)
+    n = model.layout.n
+    noise = jnp.asarray(rng.logistic(size=(40, n)))
+    monkeypatch.setattr("undirected.sampling.perturb.perturbation", lambda *_: noise)
+    free, key = jnp.ones(n, bool), jax.random.key(0)
+
+    def after(sampler, steps):
+        state = sampler.init(model, jnp.zeros((40, n)), key)
+        for _ in range(steps):
+            state, _ = sampler.step(model, state, free, key)
+        return np.asarray(state.x)
+
+    def rounds(count):
+        return MaxProduct(count, None, 0.5, parallel=True)
+
+    long = after(PerturbAndMap(rounds(6)), 1)
+    np.testing.assert_array_equal(after(PerturbAndMap(rounds(3), persistent=True), 2), long)
+    assert (after(PerturbAndMap(rounds(3)), 2) != long).any()
+
+
+def test_persistent_messages_need_messages():
+    with pytest.raises(UndirectedError, match="Exact has no messages to go on from"):
+        PerturbAndMap(Exact(0.0), persistent=True)

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 from tests import oracle
 from undirected.core.layout import means
 from undirected.core.potentials import inner, potentials, statistics
-from undirected.inference import BeliefPropagation, QueryNetwork
+from undirected.inference import BeliefPropagation, MeanField, QueryNetwork
 from undirected.inference.unrolled import two_sides
 from undirected.io.model_files import load_model, save_model
+from undirected.learning import Persistent
 from undirected.models import RBM, REGISTRY, DeepBM, SpinForm
+from undirected.sampling import BlockGibbs
 
 SIZES = [[4, 3], [3, 3, 2], [3, 2, 2, 2]]
 
@@ -103,3 +106,39 @@ def test_model_files(tmp_path, key):
 def test_layers_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"weights are \[\(2, 3\)\], but biases of \[2, 4\]"):
         DeepBM((jnp.zeros((2, 3)),), (jnp.zeros(2), jnp.zeros(4)))
+
+
+def _mean_field(model, v, sweeps=200):
+    """Means of the hidden layers given one row, one layer after the other."""
+    W, b = (
+        [np.asarray(w, float) for w in model.weights],
+        [np.asarray(a, float) for a in model.biases],
+    )
+    m = [v, *(np.full(len(a), 0.5) for a in b[1:])]
+    for _ in range(sweeps):
+        for layer in range(1, len(m)):
+            field = b[layer] + m[layer - 1] @ W[layer - 1]
+            if layer + 1 < len(m):
+                field = field + W[layer] @ m[layer + 1]
+            m[layer] = 1 / (1 + np.exp(-field))
+    return m
+
+
+def test_persistent_chains_with_a_mean_field_posterior(key):
+    """The gradient is that of mean field given the rows, against the states of the chains."""
+    model = DeepBM.create([4, 3, 2], key, scale=1.0)
+    rows = np.random.default_rng(0).integers(0, 2, (5, 4)).astype(np.float32)
+    objective = Persistent(BlockGibbs(), chains=6, posterior=MeanField(200, 1e-7))
+    carry = objective.init(model, rows, key)
+    loss = eqx.filter_grad(lambda m: objective(m, rows, carry, key), has_aux=True)
+    gradient, (chains, _) = loss(model)
+    given = [_mean_field(model, v.astype(float)) for v in rows]
+    x = np.asarray(chains.x)
+    states = [x[:, block.slice] for block in model.layout.blocks]
+    for l in range(2):
+        data = np.mean([np.outer(m[l], m[l + 1]) for m in given], 0)
+        wanted = states[l].T @ states[l + 1] / len(x) - data
+        np.testing.assert_allclose(gradient.weights[l], wanted, atol=1e-5)
+    for l in range(3):
+        wanted = states[l].mean(0) - np.mean([m[l] for m in given], 0)
+        np.testing.assert_allclose(gradient.biases[l], wanted, atol=1e-5)

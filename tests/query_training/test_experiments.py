@@ -1,5 +1,6 @@
 """The experiments of the paper run at their smallest size; ensembles are separate runs."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -7,15 +8,22 @@ import pytest
 
 from tests import zoo
 from undirected.experiments import record, runner
+from undirected.experiments.query_training import transfer
 from undirected.experiments.query_training._common import (
     BestOfEach,
-    Ensemble,
-    member,
+    Perceptron,
     scores,
-    stack,
 )
 from undirected.inference import QueryNetwork
-from undirected.learning import Batches, ExactQueries, QueryTraining, fit
+from undirected.learning import (
+    Batches,
+    Ensemble,
+    ExactQueries,
+    QueryTraining,
+    fit,
+    member,
+    stack,
+)
 
 
 @pytest.mark.smoke
@@ -56,7 +64,7 @@ def test_an_ensemble_follows_each_gradient_and_keeps_each_best(key):
     start = stack(networks())
     best = BestOfEach(lambda models, key: scores(models, x, targets, budget=16 * 2 * 15))
     rates = np.array([0.0, 0.01])
-    objective = Ensemble(QueryTraining(ExactQueries(2)), rates)
+    objective = Ensemble(QueryTraining(ExactQueries(2)), rates=rates)
     found = fit(
         start,
         objective,
@@ -77,3 +85,22 @@ def test_an_ensemble_follows_each_gradient_and_keeps_each_best(key):
         scores(best.models, x, targets, budget=16 * 2 * 15), history.min(0), rtol=1e-5
     )
     assert history[0, 0] == history[-1, 0]
+
+
+def test_a_perceptron_sees_what_is_known_and_is_no_larger_than_the_rbm(key):
+    small = Perceptron.like(10, 6, key)
+    count = sum(leaf.size for leaf in jax.tree.leaves(small))
+    assert 10 * 6 + 16 - 2 * 10 <= count <= 10 * 6 + 16
+    evidence = np.zeros((2, 10), np.float32)
+    evidence[:, 3] = 1000.0
+    evidence[1, 4] = -1000.0
+    hidden = np.maximum(np.sign(evidence) @ np.asarray(small.inner), 0)
+    np.testing.assert_allclose(small.logits(evidence), hidden @ np.asarray(small.outer), rtol=1e-4)
+
+
+def test_every_kind_of_query_is_drawn(key):
+    masks = np.asarray(transfer.every_kind(key, 500, 64))
+    share = masks.mean(1)
+    assert (share < 0.15).any() and (share > 0.8).any()
+    right = (masks == transfer._RIGHT).all(1)
+    assert 60 < right.sum() < 140

@@ -42,6 +42,35 @@ def test_fit_and_query_by_query_training(monkeypatch, tmp_path, capsys):
     assert got[0, 2] > 0.9 and got[0, 3] < 0.1 and got[1, 0] < 0.1 and got[1, 3] > 0.9
     saved = json.loads((tmp_path / "model" / "model.json").read_text())
     assert saved["extra"]["query"]["layers"] == 10
+    report = (tmp_path / "model" / "report.html").read_text()
+    assert "Calibration" in report and all(f">{name}<" in report for name in ("x0", "x3"))
+    assert summary["report"] == "model/report.html"
+
+
+def test_grey_tables(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["undirected", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return stop.value.code, capsys.readouterr()
+
+    grey = np.where(copies(300, 0.0) > 0, 0.9, 0.1)
+    grey[0, 0] = np.nan
+    np.save("grey.npy", grey)
+    how = ["--method", "query-training", "--hidden", 6, "--learning-rate", 0.05, "--epochs", 40]
+    assert not call("fit", "grey.npy", "--out", "model", *how)[0]
+    np.save("rows.npy", np.array([[0.9, 0.1, np.nan, np.nan]]))
+    assert not call("query", "model", "rows.npy", "--out", "answers.npy")[0]
+    got = np.load("answers.npy")[0]
+    np.testing.assert_allclose(got[:2], [0.9, 0.1], rtol=1e-6)
+    assert 0.7 < got[2] <= 0.95 and 0.05 <= got[3] < 0.3
+    code, said = call("fit", "grey.npy", "--out", "other", "--hidden", 6)
+    assert code and "is neither 0 nor 1" in said.err
+    np.save("loud.npy", 255 * grey)
+    code, said = call("fit", "loud.npy", "--out", "other", *how)
+    assert code and "is not between 0 and 1; divide" in said.err
 
 
 def test_imputer_fills_only_what_is_missing():

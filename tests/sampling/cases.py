@@ -9,16 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
 from tests import oracle
 from undirected.core import graph
-from undirected.core.layout import Block, Layout
-from undirected.core.potentials import Bilinear, Potentials, Symmetric, potentials
-from undirected.models import RBM, Ising
+from undirected.models import RBM, Ising, SemiRestrictedBM
 
 RATE = 1e-5
 """Chance that a statistical test of a right kernel fails."""
@@ -33,28 +30,6 @@ class Case:
     order: list[slice]
 
 
-class Lateral(eqx.Module):
-    """A test model: visibles coupled with each other and with hiddens."""
-
-    inside: jnp.ndarray
-    between: jnp.ndarray
-    bias: jnp.ndarray
-
-    @property
-    def layout(self) -> Layout:
-        v, h = self.between.shape
-        return Layout((Block("visible", 0, v), Block("hidden", v, v + h, visible=False)))
-
-    def energy(self, x):
-        v, h = x[..., : len(self.inside)], x[..., len(self.inside) :]
-        lateral = 0.5 * ((v @ self.inside) * v).sum(-1)
-        return -lateral - ((v @ self.between) * h).sum(-1) - x @ self.bias
-
-    def lower(self) -> Potentials:
-        factors = (Symmetric(self.inside, 0), Bilinear(self.between, 0, 1))
-        return potentials(self.layout, self.bias, factors)
-
-
 def make(name: str) -> Case:
     return {
         "rbm": rbm,
@@ -67,6 +42,7 @@ def make(name: str) -> Case:
         "odd torus": lambda: sparse(graph.torus(3, 3), scale=0.5),
         "isolated units": lambda: sparse(graph.from_edges(3, [])),
         "lateral": lateral,
+        "labelled lateral": lambda: lateral(pixels=2, labels=3),
     }[name]()
 
 
@@ -98,14 +74,17 @@ def sparse(wiring: graph.Graph, scale: float = 1.0) -> Case:
     return Case(model, oracle.pairwise(matrix, b), [slice(i, i + 1) for i in sites])
 
 
-def lateral() -> Case:
+def lateral(pixels: int = 3, hidden: int = 2, labels: int = 0) -> Case:
+    """A semi-restricted Boltzmann machine: visibles coupled with each other and with hiddens."""
     rng = np.random.default_rng(4)
-    inside, between, b = rng.normal(size=(3, 3)), rng.normal(size=(3, 2)), rng.normal(size=5)
-    inside = np.triu(inside, 1) + np.triu(inside, 1).T
-    matrix = np.zeros((5, 5))
-    matrix[:3, :3], matrix[:3, 3:] = inside, between
-    model = Lateral(jnp.asarray(inside), jnp.asarray(between), jnp.asarray(b))
-    return Case(model, oracle.pairwise(matrix, b), [slice(i, i + 1) for i in (3, 4, 0, 1, 2)])
+    inside, visible = rng.normal(size=(pixels, pixels)), pixels + labels
+    w, b, c = (rng.normal(size=s) for s in ((visible, hidden), visible, hidden))
+    rbm = RBM(jnp.asarray(w), jnp.asarray(b), jnp.asarray(c), labels)
+    truth = oracle.semi_restricted(w, b, c, inside, labels)
+    order = [slice(visible + j, visible + j + 1) for j in range(hidden)]
+    order += [slice(i, i + 1) for i in range(pixels)]
+    order += [slice(pixels, visible)] if labels else []
+    return Case(SemiRestrictedBM(rbm, jnp.asarray(inside)), truth, order)
 
 
 def forced(units: np.ndarray) -> np.ndarray:

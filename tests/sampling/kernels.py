@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from undirected.models import RBM, Ising
+from undirected.models import RBM, Ising, SemiRestrictedBM
 from undirected.sampling import BlockGibbs, Gibbs
 
 KERNELS = [
@@ -21,6 +21,7 @@ KERNELS = [
     (Gibbs(), "cycle of three colours"),
     (Gibbs(), "isolated units"),
     (Gibbs(), "lateral"),
+    (Gibbs(), "labelled lateral"),
 ]
 each_kernel = pytest.mark.parametrize(("kernel", "name"), KERNELS, ids=str)
 
@@ -59,6 +60,7 @@ def wrong_sign(model):
     """Broken: one field has the wrong sign."""
 
     def bias(m):
+        m = m.rbm if isinstance(m, SemiRestrictedBM) else m
         return m.visible_bias if isinstance(m, RBM) else m.bias
 
     largest = jnp.abs(bias(model)).argmax()

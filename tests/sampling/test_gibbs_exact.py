@@ -7,8 +7,9 @@ import pytest
 from tests.sampling import cases
 from tests.sampling.kernels import each_broken, each_kernel, noise_driven
 from undirected.core import graph
+from undirected.kernels import sequential
 from undirected.models import RBM, Ising
-from undirected.sampling import BlockGibbs, Gibbs, scans
+from undirected.sampling import BlockGibbs, Gibbs
 
 
 def exact_matrix(kernel, case, model=None):
@@ -137,14 +138,14 @@ def _log_weight(model):
         parts = model.weights, model.visible_bias, model.hidden_bias
         w, b, c = (np.asarray(a) for a in parts)
         return lambda x: float(x[: len(b)] @ (w @ x[len(b) :] + b) + x[len(b) :] @ c)
-    inside, between, bias = (np.asarray(a) for a in (model.inside, model.between, model.bias))
-    return lambda x: float(x[:3] @ (np.triu(inside, 1) @ x[:3] + between @ x[3:]) + bias @ x)
+    inside, plain = np.triu(np.asarray(model.lateral), 1), _log_weight(model.rbm)
+    return lambda x: plain(x) + float(x[: len(inside)] @ inside @ x[: len(inside)])
 
 
 @pytest.mark.parametrize("n", [2, 4, 6])
 def test_tiles_that_do_not_divide_the_sites(x64, monkeypatch, n):
     """The remainder of the last tile is visited once, in its place, in both directions."""
-    monkeypatch.setattr(scans, "TILE", 3)
+    monkeypatch.setattr(sequential, "TILE", 3)
     model = Ising(normal((n, n)), normal(n))
     rng = np.random.default_rng(2)
     x = cases.random_states([slice(i, i + 1) for i in range(n)], (40,), rng)

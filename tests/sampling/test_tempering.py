@@ -139,14 +139,39 @@ def test_two_levels_leave_the_truth_invariant():
     assert moved(*there, *back[::-1], swapped) > 1e-4  # the ratio upside down
 
 
-@pytest.mark.parametrize("name", ["rbm 4x3", "lateral", "grid 3x3"])
+LARGER = {
+    "rbm 4x3": lambda: cases.rbm(pixels=4, hidden=3),
+    "semi-restricted 4x3": lambda: cases.lateral(pixels=4, hidden=3),
+    "grid 3x3": lambda: cases.sparse(graph.grid(3, 3)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGER)
+def test_sweeps_of_the_larger_models_leave_the_truth_invariant(name):
+    """The code's sweep is the product of exact moves, forwards and backwards, which keeps pi.
+
+    Of the grid's 512 rows every eighth is read from the code.
+    """
+    case, beta = LARGER[name](), 0.4
+    pi = case.truth.probabilities**beta
+    pi = pi / pi.sum()
+    states = case.truth.states
+    some = slice(None, None, 8 if len(states) > 128 else 1)
+    variants = [Gibbs(), Gibbs().reversed()]
+    variants += [BlockGibbs(), BlockGibbs().reversed()] if name.startswith("rbm") else []
+    for kernel in variants:
+        sweep = noise_driven(kernel, tempered(case.model)(beta))
+        rows = cases.transition_matrix(sweep, states[some], states, case.order)
+        matrix = sweep_matrix(case, beta, kernel.backward)
+        np.testing.assert_allclose(rows, matrix[some], atol=1e-10)
+        np.testing.assert_allclose(pi @ matrix, pi, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", LARGER)
 def test_one_level_leaves_the_truth_invariant(name):
     """With one level the ratio depends on the two ends alone: larger models are enumerated."""
-    case = {
-        "rbm 4x3": lambda: cases.rbm(pixels=4, hidden=3),
-        "lateral": cases.lateral,
-        "grid 3x3": lambda: cases.sparse(graph.grid(3, 3)),
-    }[name]()
+    case = LARGER[name]()
     beta, states, model = 0.4, case.truth.states, case.model
     ends = np.array(list(product(range(len(states)), repeat=2)))
     script = np.stack([states[ends[:, 0]], states[ends[:, 1]]])
@@ -157,10 +182,36 @@ def test_one_level_leaves_the_truth_invariant(name):
     chance = np.exp(np.minimum(np.asarray(info["log_ratio"]), 0)).reshape(len(states), -1)
     there, back = sweep_matrix(case, beta), sweep_matrix(case, beta, backward=True)
     pi = case.truth.probabilities
-    matrix = completed((there @ back) * chance)
-    np.testing.assert_allclose(pi @ matrix, pi, atol=1e-10)
-    wrong = completed((there @ back) * chance.T)
-    assert np.abs(pi @ wrong - pi).max() > 1e-4
+
+    def moved(proposal, chance):
+        return np.abs(pi @ completed(proposal * chance) - pi).max()
+
+    assert moved(there @ back, chance) < 1e-10
+    assert moved(there @ back, chance.T) > 1e-4  # the ratio upside down
+    assert moved(there @ there, chance) > 1e-6  # not reversed on the way back
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_parallel_tempering_leaves_the_product_invariant(name):
+    """Two rungs of the larger models: a sweep of each, then a swap, over all pairs of states."""
+    case, betas = LARGER[name](), jnp.asarray([1.0, 0.4])
+    states, count = case.truth.states, len(case.truth.states)
+    pi = [case.truth.probabilities ** float(beta) for beta in betas]
+    joint = np.outer(*(p / p.sum() for p in pi))
+    pairs = np.array(list(product(range(count), repeat=2)))
+    rungs = jnp.asarray(np.moveaxis(states[pairs], 1, 0))
+    path = tempered(case.model)
+    _, chance = _swap(path, betas, rungs, jnp.asarray(0), jax.random.key(0))
+    chance = np.asarray(chance)[0].reshape(count, count)
+    cold, hot = (sweep_matrix(case, float(beta)) for beta in betas)
+
+    def moved(chance):
+        swept = cold.T @ joint @ hot
+        swapped = swept * (1 - chance) + (swept * chance).T
+        return np.abs(swapped - joint).max()
+
+    assert moved(chance) < 1e-10
+    assert moved(chance.T) > 1e-5  # the ratio upside down
 
 
 def test_swaps_leave_the_product_invariant():

@@ -4,7 +4,9 @@ This module and `app` import nothing heavy, so that `--help` answers at once; ea
 its work when it runs.
 """
 
+import os
 import sys
+from pathlib import Path
 
 
 def main() -> None:
@@ -12,6 +14,7 @@ def main() -> None:
     from undirected.cli.app import app
     from undirected.cli.console import complain
 
+    keep_compiled_programs()
     try:
         app(prog_name="undirected")
     except KeyboardInterrupt:
@@ -20,3 +23,29 @@ def main() -> None:
     except (ValueError, OSError, ImportError, MemoryError) as error:
         complain(str(error) or type(error).__name__)
         sys.exit(1)
+
+
+def keep_compiled_programs() -> None:
+    """Let JAX keep what it compiles in the user's cache; its own variables overrule this.
+
+    Programs are kept apart by processor, because one that was compiled for another may not run.
+    XLA warns of harmless differences whenever it loads one, so its messages are turned off.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    place = cache / "undirected" / "compiled" / _processor()
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(place))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def _processor() -> str:
+    """A short name of this machine's instruction set."""
+    import hashlib
+    import platform
+
+    told = Path("/proc/cpuinfo")
+    words = [platform.machine(), platform.processor()]
+    if told.is_file():
+        lines = told.read_text(errors="replace").splitlines()
+        words += sorted({line for line in lines if line.startswith(("flags", "Features", "model"))})
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]

@@ -69,11 +69,12 @@ def query_table(
     """Answer the missing entries of a table."""
     started = time.monotonic()
     saved = open_model(folder)
-    values = read_for(saved, rows)
+    by_network = method == "bp" and saved.network is not None
+    values = read_for(saved, rows, grey=by_network and completion is None)
     missing = np.isnan(values)
     if not missing.any():
         console.say(f"{rows}: no entry is missing; the answers are a copy")
-    if method == "bp" and saved.network is not None:
+    if by_network:
         answers, converged = np.where(missing, ask_network(saved.network, values), values), 1.0
     else:
         answers, converged = query(saved.model, values, method, jax.random.key(seed))
@@ -290,9 +291,9 @@ def _exact(model: Any, required: bool) -> Any:
     return None
 
 
-def read_for(saved: Saved, path: Path) -> np.ndarray:
+def read_for(saved: Saved, path: Path, grey: bool = False) -> np.ndarray:
     """Read a table for a model: its columns in the model's order, found by name where named so."""
-    table = read_table(path, binary=True)
+    table = read_table(path, binary=not grey, grey=grey)
     if set(table.names) == set(saved.names) and len(table.names) == len(saved.names):
         order = [table.names.index(name) for name in saved.names]
         return table.values[:, order]

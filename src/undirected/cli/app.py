@@ -78,8 +78,8 @@ def fit(
 ) -> None:
     """Fit a model to a table of 0/1 values, which may have missing entries.
 
-    Writes a model folder. An interrupted run goes on where it stopped when the same command is
-    given again.
+    Query training takes grey values between 0 and 1 too. Writes a model folder. An interrupted run
+    goes on where it stopped when the same command is given again.
 
     [dim]undirected fit votes.csv --out votes-model[/]
     """
@@ -159,6 +159,27 @@ def evaluate(
     from undirected.cli.answer import evaluate_table
 
     evaluate_table(model, table, method, chains, betas, seed, as_json)
+
+
+@app.command()
+def compare(
+    model: ModelFolder,
+    table: TableFile,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("samplers.html"),
+    chains: Annotated[int, typer.Option(help="Chains of every sampler.")] = 500,
+    sweeps: Annotated[
+        str, typer.Option(help="Numbers of sweeps to look after.")
+    ] = "1,3,10,30,100,300",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Sample a model in five ways; a page shows quality against time.
+
+    Samples are held against the rows of a table: those the model was fitted to, or new ones.
+    """
+    from undirected.cli.compare import compare_samplers
+
+    compare_samplers(model, table, out, chains, sweeps, seed, as_json)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`undirected fit`: from a table of 0/1 values to a model folder."""
+"""`undirected fit`: from a table of 0/1 (or grey) values to a model folder."""
 
 import json
 import shutil
@@ -15,6 +15,7 @@ import numpy as np
 import optax
 
 from undirected.cli import console
+from undirected.cli.query_report import questions, write_report
 from undirected.core.errors import UndirectedError
 from undirected.core.files import atomic_write
 from undirected.evaluation import pseudo_log_likelihood
@@ -63,7 +64,8 @@ class Settings:
 def fit_table(path: Path, out: Path, settings: Settings, fresh: bool, as_json: bool) -> None:
     """Fit a model to a table and write its folder."""
     started = time.monotonic()
-    table = read_table(path, binary=True)
+    grey = settings.method == "query-training"
+    table = read_table(path, binary=not grey, grey=grey)
     settings = choose(settings, table.values)
     train, valid = split(table.values, settings)
     work = _prepare(out, settings, table, fresh)
@@ -83,7 +85,10 @@ def fit_table(path: Path, out: Path, settings: Settings, fresh: bool, as_json: b
         "settings": asdict(settings),
     }
     model, scale, name = result.best_model, 1.0, "pseudo_log_likelihood"
+    report = None
     if isinstance(model, QueryNetwork):
+        if len(valid):
+            report = write_report(out, model, train, valid, table.names, settings.seed)
         extra["query"] = {"layers": model.layers, "strength": float(model.strength)}
         model, scale, name = model.model, -1.0, "bits_per_target"
     best = None if result.best is None else scale * result.best
@@ -96,13 +101,14 @@ def fit_table(path: Path, out: Path, settings: Settings, fresh: bool, as_json: b
         "steps": result.step,
         "stopped": result.stopped,
         f"validation_{name}": best,
+        "report": report and str(report),
         "seconds": round(time.monotonic() - started, 2),
         "settings": asdict(settings),
     }
     words = name.replace("_", " ").replace("pseudo log ", "pseudo-log-")
     score = "" if best is None else f", validation {words} {best:.3f}"
     line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{score}"
-    console.result(summary, as_json, [line])
+    console.result(summary, as_json, [line] + ([f"Wrote {report}"] if report else []))
 
 
 def choose(settings: Settings, values: np.ndarray) -> Settings:
@@ -168,7 +174,10 @@ def train_model(
     assert settings.epochs
     key = jax.random.key(settings.seed)
     model = new_model(train, settings)
-    coded = np.where(np.isnan(train), MISSING, train).astype(np.int8)
+    whole = np.where(np.isnan(train), MISSING, train)
+    coded = whole.astype(np.int8)
+    if (coded != whole).any():
+        coded = whole.astype(np.float32)
     batches = Batches(coded, settings.batch, settings.seed, transform=_decode)
     steps = batches.steps(settings.epochs)
     slope = optax.linear_schedule(settings.learning_rate, 0.0, steps // 2, steps - steps // 2)
@@ -216,7 +225,7 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
         return None
     if settings.method != "query-training":
         return lambda model, _: pseudo_log_likelihood(model, valid).mean
-    targets = jnp.asarray(np.random.default_rng(settings.seed).random(valid.shape) < 0.5)
+    targets = jnp.asarray(questions(valid, settings.seed))
     ask = eqx.filter_jit(lambda model, x: query_losses(model, x, targets))
 
     def bits(model: Any, _: Any) -> float:

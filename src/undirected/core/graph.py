@@ -20,13 +20,15 @@ class Graph(eqx.Module):
 
     `incoming[i]` lists the messages that end in i, padded with 2E, and is None where degrees are so
     uneven that the table would waste memory; `colours[c]` lists the sites of colour c, padded with
-    n. All arrays are data under jit: another graph of the same shapes does not recompile.
+    n; `sides` are those of a torus. All arrays are data under jit: another graph of the same shapes
+    does not recompile.
     """
 
     edges: Int[Array, "E 2"]
     incoming: Int[Array, "n D"] | None
     colours: Int[Array, "C m"]
     n: int = eqx.field(static=True)
+    sides: tuple[int, int] | None = eqx.field(static=True, default=None)
 
     @property
     def n_edges(self) -> int:
@@ -102,7 +104,8 @@ def torus(rows: int, cols: int) -> Graph:
     down = np.stack([site.ravel(), np.roll(site, -1, 0).ravel()], 1)
     odd = rows % 2 or cols % 2
     colour = np.add.outer(_cycle_colours(rows), _cycle_colours(cols)) % (3 if odd else 2)
-    return _build(rows * cols, np.sort(np.concatenate([right, down]), 1), colour.ravel())
+    pairs = np.sort(np.concatenate([right, down]), 1)
+    return _build(rows * cols, pairs, colour.ravel(), (rows, cols))
 
 
 def chain(n: int) -> Graph:
@@ -141,7 +144,9 @@ def from_networkx(graph: "networkx.Graph") -> Graph:
     return from_edges(len(number), [(number[a], number[b]) for a, b in graph.edges()])
 
 
-def _build(n: int, pairs: np.ndarray, colour: np.ndarray) -> Graph:
+def _build(
+    n: int, pairs: np.ndarray, colour: np.ndarray, sides: tuple[int, int] | None = None
+) -> Graph:
     target = np.concatenate([pairs[:, 1], pairs[:, 0]])
     degree = np.bincount(target, minlength=n)
     width = int(degree.max(initial=0))
@@ -153,6 +158,7 @@ def _build(n: int, pairs: np.ndarray, colour: np.ndarray) -> Graph:
         incoming=None if incoming is None else jnp.asarray(incoming),
         colours=jnp.asarray(_table(colour, int(colour.max(initial=-1)) + 1, fill=n)),
         n=n,
+        sides=sides,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.noise import gumbel, logistic
 from undirected.core.numerics import binary_entropy, entropy, is_zero, logsumexp, softplus
 
 
@@ -191,7 +192,7 @@ def perturbation(
     for block, k in zip(layout.blocks, keys, strict=True):
         size = (*shape, block.size)
         _discrete(block)
-        noise = jax.random.logistic if block.domain is Domain.BINARY else jax.random.gumbel
+        noise = logistic if block.domain is Domain.BINARY else gumbel
         parts.append(noise(k, size))
     return jnp.concatenate(parts, -1)
 
@@ -237,9 +238,10 @@ def block_means(
 def _block_draw(block: Block, fields: Array, key: Key[Array, ""]) -> Array:
     _discrete(block)
     if block.domain is Domain.BINARY:
-        uniform = jax.random.uniform(key, fields.shape, fields.dtype)
-        return (uniform < jax.nn.sigmoid(fields)).astype(fields.dtype)
-    states = jax.random.categorical(key, _grouped(block, fields), axis=-1)
+        noise = logistic(key, fields.shape).astype(fields.dtype)
+        return (fields + noise > 0).astype(fields.dtype)
+    noise = gumbel(key, fields.shape).astype(fields.dtype)
+    states = _grouped(block, fields + noise).argmax(-1)
     return jax.nn.one_hot(states, block.states, dtype=fields.dtype).reshape(fields.shape)
 
 

@@ -38,10 +38,15 @@ class Blocked(Model, Protocol):
 
 
 @runtime_checkable
-class Marginal(Model, Protocol):
+class Summable(Model, Protocol):
     """A model whose hidden units can be summed out."""
 
     def free_energy(self, v: Float[Array, "*batch v"]) -> Float[Array, "*batch"]: ...
+
+
+@runtime_checkable
+class Marginal(Summable, Protocol):
+    """A summable model of discrete visible units, each with fields given all other visibles."""
 
     def log_odds(self, v: Float[Array, "*batch v"]) -> Float[Array, "*batch v"]: ...
 

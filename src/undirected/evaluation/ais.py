@@ -1,6 +1,6 @@
 """Annealed importance sampling: the log partition function of any model at the end of a path."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import draw, log_normaliser
-from undirected.core.protocols import Kernel, Marginal
+from undirected.core.layout import Block, Domain, Layout, draw, log_normaliser
+from undirected.core.potentials import Squares
+from undirected.core.protocols import Kernel, Summable
 from undirected.evaluation.estimate import check_binary, check_finite
 
 
@@ -137,8 +138,28 @@ def bracket(
 def _start(base: Any, chains: int, key: Key[Array, ""]) -> tuple[Array, Array]:
     """Exact samples of a model without couplings, and its log Z."""
     p = base.lower()
-    fields = jnp.broadcast_to(p.unary, (chains, p.layout.n))
-    return draw(p.layout, fields, key), log_normaliser(p.layout, p.unary) + p.offset
+    real = [i for i, block in enumerate(p.layout.blocks) if block.domain is Domain.REAL]
+    if not real:
+        fields = jnp.broadcast_to(p.unary, (chains, p.layout.n))
+        return draw(p.layout, fields, key), log_normaliser(p.layout, p.unary) + p.offset
+    parts, log_z = [], p.offset
+    for i, block in enumerate(p.layout.blocks):
+        field, key = p.unary[block.slice], jax.random.fold_in(key, i)
+        if i in real:
+            (square,) = (f.weight for f in p.factors if isinstance(f, Squares) and f.block == i)
+            variance = -0.5 / square
+            noise = jax.random.normal(key, (chains, block.size), field.dtype)
+            parts.append((variance * field)[None] + jnp.sqrt(variance)[None] * noise)
+            log_z = log_z + 0.5 * (variance * field**2 + jnp.log(2 * jnp.pi * variance)).sum()
+        else:
+            parts.append(draw(block, jnp.broadcast_to(field, (chains, block.size)), key))
+            log_z = log_z + log_normaliser(Layout((_alone(block),)), field)
+    return jnp.concatenate(parts, -1), log_z
+
+
+def _alone(block: Block) -> Block:
+    """The same units as the only block of a layout."""
+    return replace(block, start=0, stop=block.size)
 
 
 @eqx.filter_jit
@@ -166,7 +187,7 @@ def _anneal(
 def _hidden(model: Any) -> int | None:
     """The index of the hidden block that can be summed out and drawn given the visibles."""
     hidden = [i for i, block in enumerate(model.layout.blocks) if not block.visible]
-    exact = isinstance(model, Marginal) and hasattr(model, "conditional") and len(hidden) == 1
+    exact = isinstance(model, Summable) and hasattr(model, "conditional") and len(hidden) == 1
     return hidden[0] if exact else None
 
 
@@ -182,7 +203,8 @@ def _refresh(model: Any, x: Float[Array, "chains n"], key: Key[Array, ""]) -> Ar
     if index is None:
         return x
     block = model.layout.blocks[index]
-    return x.at[..., block.slice].set(draw(block, model.conditional(index, x), key))
+    drawn = draw(block, model.conditional(index, x), key)
+    return jnp.concatenate([x[..., : block.start], drawn, x[..., block.stop :]], -1)
 
 
 def _result(
@@ -239,7 +261,8 @@ def _check(path: Any, confidence: float) -> None:
         raise UndirectedError(f"ais: confidence is {confidence}; wanted a value between 0 and 1")
     if path.base.layout != path.target.layout:
         raise UndirectedError("ais: base and target differ in layout; use target.independent()")
-    if any(np.any(np.asarray(factor.weight) != 0) for factor in path.base.lower().factors):
+    couplings = [f.weight for f in path.base.lower().factors if not isinstance(f, Squares)]
+    if any(np.any(np.asarray(weight) != 0) for weight in couplings):
         raise UndirectedError("ais: the base has couplings; use target.independent(data_means)")
     for leaf in jax.tree.leaves(eqx.filter(path, eqx.is_inexact_array)):
         if not np.isfinite(leaf).all():
@@ -254,5 +277,6 @@ def _samples(target: Any, samples: ArrayLike) -> Float[Array, "chains n"]:
             f"reverse_ais: samples have shape {x.shape}; pass (chains, {layout.n}), 2 or more"
         )
     check_finite("reverse_ais: samples", x)
-    check_binary("reverse_ais: samples", x)
+    discrete = [b.slice for b in layout.blocks if b.domain in (Domain.BINARY, Domain.CATEGORICAL)]
+    check_binary("reverse_ais: samples", np.concatenate([x[:, s] for s in discrete], 1))
     return jnp.asarray(np.pad(x, [(0, 0), (0, layout.n - x.shape[1])]))

@@ -26,6 +26,7 @@ from undirected.kernels import bipartite, max_product
 CACHE, MEMORY = 2**17, 2**29
 """Messages that `decode` keeps in flight at once, on a CPU and on an accelerator."""
 
+Messages = tuple[tuple[Traffic, ...], Float[Array, " n"]]
 Passed = tuple[tuple[Traffic, ...], Float[Array, " n"], Array, Array]
 
 
@@ -105,16 +106,33 @@ class BeliefPropagation(eqx.Module):
         _, incoming, change, count = self._pass_messages(p)
         return p.fields + incoming, change, count
 
-    def _pass_messages(self, p: Potentials) -> Passed:
-        """Messages of every group, their sums at the units, the last change, the rounds made."""
+    def silence(self, p: Potentials) -> Messages:
+        """No message sent yet, and their sums at the units: what `go_on` may begin with."""
         schedule = Schedule(self.temperature, self.damping, self.parallel)
         start = tuple(quiet(factor, p.layout, schedule) for factor in p.factors)
+        return start, jnp.zeros(p.layout.n, p.unary.dtype)
+
+    def go_on(
+        self, p: Potentials, messages: Messages
+    ) -> tuple[Float[Array, " n"], Messages, Bool[Array, ""], Int[Array, ""]]:
+        """The best state of each unit when messages go on from earlier ones, and the new ones.
+
+        Also: whether they converged, and in how many rounds. For one instance, of any potentials
+        with the same wiring as those that the messages are of.
+        """
+        traffic, incoming, change, count = self._pass_messages(p, messages)
+        state = best(p.layout, p.fields + incoming)
+        return state, (traffic, incoming), settled(change, self.tolerance), count
+
+    def _pass_messages(self, p: Potentials, messages: Messages | None = None) -> Passed:
+        """Messages of every group, their sums at the units, the last change, the rounds made."""
+        schedule = Schedule(self.temperature, self.damping, self.parallel)
 
         def step(state: tuple) -> tuple[tuple, Array]:
             traffic, incoming = _round(p, schedule, *state)
             return (traffic, incoming), largest(incoming - state[1])
 
-        state = start, jnp.zeros(p.layout.n, p.unary.dtype)
+        state = self.silence(p) if messages is None else messages
         (traffic, incoming), *how = iterate(step, state, self.iterations, self.tolerance)
         return traffic, incoming, how[0], how[1]
 
@@ -122,6 +140,16 @@ class BeliefPropagation(eqx.Module):
         """Sum-product, in turn, on one dense bipartite group of binary units."""
         dense = len(p.factors) == 1 and isinstance(p.factors[0], Bilinear) and p.layout.is_binary
         return dense and not self.parallel and not is_zero(self.temperature)
+
+    def _stays_on_chip(self, weight: Float[Array, "a b"]) -> bool:
+        """Plain sweeps, a known number of them, of a size that a GPU keeps in its registers."""
+        known = isinstance(self.iterations, int) and self.iterations >= 2
+        plain = self.tolerance is None and self.damping == 0 and weight.dtype == jnp.float32
+        if jax.default_backend() != "gpu" or not (known and plain):
+            return False
+        from undirected.kernels import on_chip
+
+        return on_chip.fits(*map(int, weight.shape))
 
     def _dense_bipartite(self, p: Potentials) -> Beliefs:
         """The same beliefs from the kernel that fits the weights; log form where they are steep.
@@ -135,7 +163,12 @@ class BeliefPropagation(eqx.Module):
         def by_kernel(gentle: bool) -> Callable[[], bipartite.Loop]:
             bounds = self.iterations, self.tolerance, self.damping
             ends = fields[rows], fields[cols]
-            return lambda: bipartite.sum_product(weight, *ends, *bounds, gentle)
+            if gentle and self._stays_on_chip(weight):
+                from undirected.kernels import on_chip
+
+                return lambda: on_chip.sum_product(weight, *ends, int(self.iterations))
+            grouped = gentle and jax.default_backend() == "cpu"
+            return lambda: bipartite.sum_product(weight, *ends, *bounds, grouped)
 
         def by_logs() -> bipartite.Loop:
             (traffic,), incoming, change, count = self._pass_messages(p)

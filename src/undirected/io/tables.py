@@ -29,14 +29,20 @@ class Table:
 
 
 def read_table(
-    path: str | Path, *, binary: bool = False, missing: bool = True, header: bool | None = None
+    path: str | Path,
+    *,
+    binary: bool = False,
+    grey: bool = False,
+    missing: bool = True,
+    header: bool | None = None,
 ) -> Table:
     """Read a table; a value that is not allowed is reported with its place in the file.
 
-    `binary` allows only 0 and 1, `missing=False` no missing values. A `.csv` file is UTF-8 with
-    commas; blank, NA, ? and NaN are missing. Its first line is taken for names if it has no
-    numbers, or if it counts 0, 1, 2, ... over three columns or more; `header` overrides that.
-    A `.npz` file holds one array, or `x` and perhaps `names`. Columns without a name are x0, x1...
+    `binary` allows only 0 and 1, `grey` what lies between too, `missing=False` no missing values.
+    A `.csv` file is UTF-8 with commas; blank, NA, ? and NaN are missing. Its first line is taken
+    for names if it has no numbers, or if it counts 0, 1, 2, ... over three columns or more;
+    `header` overrides that. A `.npz` file holds one array, or `x` and perhaps `names`. Columns
+    without a name are x0, x1...
     """
     path = Path(path)
     suffix = _suffix(path)
@@ -52,7 +58,7 @@ def read_table(
         names = csv_text.clean_names(names or [""] * values.shape[1], path)
         if len(names) != values.shape[1]:
             raise BadFile(f"{path}: {len(names)} names for {values.shape[1]} columns")
-    _check(values, place, binary, missing)
+    _check(values, place, binary, grey, missing)
     return Table(values, names)
 
 
@@ -63,7 +69,7 @@ def write_table(
     path = Path(path)
     suffix = _suffix(path)
     values = _to_float32(np.asarray(values), path)
-    _check(values, _entry(path), binary=False, missing=True)
+    _check(values, _entry(path), binary=False, grey=False, missing=True)
     names = csv_text.clean_names(names or [""] * values.shape[1], path)
     if len(names) != values.shape[1]:
         raise ValueError(f"{path}: {len(names)} names for {values.shape[1]} columns")
@@ -134,9 +140,9 @@ def _entry(path: Path) -> Callable[[int, int], str]:
 
 
 def _check(
-    values: np.ndarray, place: Callable[[int, int], str], binary: bool, missing: bool
+    values: np.ndarray, place: Callable[[int, int], str], binary: bool, grey: bool, missing: bool
 ) -> None:
-    """Refuse infinite values and, where asked, missing ones and those that are not 0 or 1."""
+    """Refuse infinite values and, where asked, missing ones and those out of the range."""
     for start in range(0, len(values), ROWS):
         part = values[start : start + ROWS]
         absent = np.isnan(part)
@@ -145,6 +151,9 @@ def _check(
             tests.append((absent, "is a missing value, and every value is needed here"))
         if binary:
             tests.append(((part != 0) & (part != 1) & ~absent, "is neither 0 nor 1"))
+        if grey:
+            outside = (part < 0) | (part > 1)
+            tests.append((outside, "is not between 0 and 1; divide by the largest value there is"))
         for bad, complaint in tests:
             if bad.any():
                 row, column = np.argwhere(bad)[0]

@@ -5,7 +5,9 @@ exponential (crbm-bp, eqs 13-14): with the cavity odds exp(f) = E / s of the sen
 r = (1 + exp(w) E / s) / (1 + E / s) = (s + exp(w) E) / (s + E).
 """
 
-import jax
+import operator
+from functools import reduce
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -16,7 +18,10 @@ STEEPEST = 80.0
 GENTLE = 5.0
 """Largest |weight| for which a product of `GROUP` ratios stays in range."""
 GROUP = 16
+NARROWEST = 16
+"""Neighbouring columns that are multiplied with others at a time, so that vectors are full."""
 
+Start = tuple[Float[Array, "a b"], Float[Array, " a"], Float[Array, " b"]]
 Loop = tuple[
     Float[Array, "a b"], Float[Array, " a"], Float[Array, " b"], Float[Array, ""], Int[Array, ""]
 ]
@@ -30,14 +35,21 @@ def sum_product(
     tolerance: float | None,
     damping: float,
     gentle: bool,
+    start: Start | None = None,
 ) -> Loop:
     """Log messages into the rows, sums of messages at rows and columns, last change, iterations.
 
     One iteration sends rows to columns, then columns to rows. Needs |weight| <= STEEPEST, and
-    <= GENTLE where `gentle`, which takes one logarithm per `GROUP` messages. Damping keeps a share
-    of the old log message, and needs a second array.
+    <= GENTLE where `gentle`, which takes one logarithm per `GROUP` messages: for CPUs, on a GPU a
+    logarithm per message costs less. Then both sides are filled up with units of weight 0 to whole
+    groups, whose ratios stay 1. Damping keeps a share of the old log message, and needs a second
+    array. `start`, with no damping, goes on from the ratios into the rows and both sums.
     """
-    odds = jnp.exp(weight)
+    a, b = weight.shape
+    more = (-a % group_size(a, 0), -b % group_size(b, 1)) if gentle else (0, 0)
+    odds = jnp.exp(jnp.pad(weight, ((0, more[0]), (0, more[1]))))
+    row_fields = jnp.pad(row_fields, (0, more[0]))
+    col_fields = jnp.pad(col_fields, (0, more[1]))
 
     def step(state: tuple) -> tuple[tuple, Array]:
         down, ratio, at_rows, at_cols = state
@@ -52,11 +64,11 @@ def sum_product(
         moved = jnp.maximum(largest(to_rows - at_rows), largest(to_cols - at_cols))
         return (down, ratio, to_rows, to_cols), moved
 
-    ones = jnp.ones_like(weight)
-    quiet = jnp.zeros_like(row_fields), jnp.zeros_like(col_fields)
-    start = (ones if damping else None, ones, *quiet)
-    end, change, count = iterate(step, start, iterations, tolerance)
-    return jnp.log(end[1]), end[2], end[3], change, count
+    ones = jnp.ones_like(odds)
+    if start is None:
+        start = ones, jnp.zeros_like(row_fields), jnp.zeros_like(col_fields)
+    end, change, count = iterate(step, (ones if damping else None, *start), iterations, tolerance)
+    return jnp.log(end[1])[:a, :b], end[2][:a], end[3][:b], change, count
 
 
 def _mix(new: Float[Array, "a b"], old: Float[Array, "a b"], damping: float) -> Array:
@@ -78,12 +90,20 @@ def _renew(ratio: Float[Array, "a b"], odds: Float[Array, "a b"], total: Array) 
 
 
 def log_product(ratio: Float[Array, "a b"], axis: int, gentle: bool) -> Float[Array, " n"]:
-    """Sum of log ratios along an axis."""
+    """Sum of log ratios along an axis.
+
+    A group holds one ratio of each of some contiguous parts, so that whole vectors multiply.
+    """
     if not gentle:
         return jnp.log(ratio).sum(axis)
-    length = ratio.shape[axis]
-    whole = length - length % GROUP
-    head = jax.lax.slice_in_dim(ratio, 0, whole, axis=axis)
-    tail = jax.lax.slice_in_dim(ratio, whole, length, axis=axis)
-    shape = [*ratio.shape[:axis], whole // GROUP, GROUP, *ratio.shape[axis + 1 :]]
-    return jnp.log(head.reshape(shape).prod(axis + 1)).sum(axis) + jnp.log(tail).sum(axis)
+    count = group_size(ratio.shape[axis], axis)
+    size = ratio.shape[axis] // count
+    *parts, rest = jnp.split(ratio, [size * (k + 1) for k in range(count)], axis)
+    return jnp.log(reduce(operator.mul, parts)).sum(axis) + jnp.log(rest).sum(axis)
+
+
+def group_size(length: int, axis: int) -> int:
+    """How many ratios are multiplied before a logarithm: `GROUP`, fewer along a short row."""
+    if axis == 0:
+        return GROUP
+    return min(GROUP, 2 ** max((length // NARROWEST).bit_length() - 1, 0))

@@ -3,12 +3,21 @@
 from undirected.learning.batches import Batches
 from undirected.learning.conditional import Conditional, Scheduled
 from undirected.learning.contrastive import ContrastiveDivergence
+from undirected.learning.ensemble import Ensemble, member, model_axes, stack
 from undirected.learning.fit import Diverged, FitResult, Progress, fit
+from undirected.learning.importance import ImportanceSampled
 from undirected.learning.max_margin import MaxMargin, PerceptronLoss, hamming
 from undirected.learning.persistent import Persistent
 from undirected.learning.pseudo_likelihood import PseudoLikelihood
-from undirected.learning.queries import ExactQueries, MaskQueries, PatchQueries, UniformQueries
+from undirected.learning.queries import (
+    ExactQueries,
+    MaskQueries,
+    PatchQueries,
+    Queries,
+    UniformQueries,
+)
 from undirected.learning.query_training import QueryTraining, answers, query_losses
+from undirected.learning.schedules import hold_then_decay
 from undirected.learning.two_phase import TwoPhase
 
 __all__ = [
@@ -16,8 +25,10 @@ __all__ = [
     "Conditional",
     "ContrastiveDivergence",
     "Diverged",
+    "Ensemble",
     "ExactQueries",
     "FitResult",
+    "ImportanceSampled",
     "MaskQueries",
     "MaxMargin",
     "PatchQueries",
@@ -25,6 +36,7 @@ __all__ = [
     "Persistent",
     "Progress",
     "PseudoLikelihood",
+    "Queries",
     "QueryTraining",
     "Scheduled",
     "TwoPhase",
@@ -32,5 +44,9 @@ __all__ = [
     "answers",
     "fit",
     "hamming",
+    "hold_then_decay",
+    "member",
+    "model_axes",
     "query_losses",
+    "stack",
 ]

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import random_units
-from undirected.core.protocols import Info, Kernel, Marginal
+from undirected.core.protocols import Info, Kernel, Summable
 from undirected.learning.phases import complete, detach, mean_energy, run, visible
 
 
@@ -49,7 +49,7 @@ class ContrastiveDivergence:
         """The surrogate, whose gradient is the contrastive divergence update."""
         fill_key, start_key, init_key, key = jax.random.split(key, 4)
         constant = detach(model)
-        least = 1 if isinstance(model, Marginal) else self.fill_steps
+        least = 1 if isinstance(model, Summable) else self.fill_steps
         x = complete(self.kernel, constant, visible(model, batch), self.fill_steps, fill_key, least)
         first = x
         if self.start == "random":

@@ -8,8 +8,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.protocols import Info, Kernel, Marginal
-from undirected.learning.phases import complete, detach, mean_energy, run, visible
+from undirected.core.protocols import Inference, Info, Kernel, Summable
+from undirected.learning.phases import (
+    complete,
+    detach,
+    mean_energy,
+    posterior_means,
+    run,
+    visible,
+)
 
 
 @dataclass(frozen=True)
@@ -18,13 +25,16 @@ class Persistent:
 
     The chains start at rows of the first batch and move by `steps` kernel steps per update. Missing
     entries (NaN) are drawn from the model given the observed ones, by `fill_steps` kernel steps
-    from a random start; the same steps draw the hidden units of a model without a free energy.
+    from a random start; the same steps draw the hidden units of a model without a free energy. With
+    `posterior` they take their means under that inference instead, the observed ones clamped: with
+    `MeanField` that is the learning of deep Boltzmann machines (Salakhutdinov & Hinton 2009).
     """
 
     kernel: Kernel
     chains: int = 100
     steps: int = 1
     fill_steps: int = 10
+    posterior: Inference | None = None
 
     def __post_init__(self) -> None:
         if min(self.chains, self.steps, self.fill_steps) < 1:
@@ -47,7 +57,12 @@ class Persistent:
         """The surrogate, the moved chains and what the kernel reports."""
         fill_key, key = jax.random.split(key)
         constant = detach(model)
-        least = 0 if isinstance(model, Marginal) else self.fill_steps
-        x = complete(self.kernel, constant, visible(model, batch), self.fill_steps, fill_key, least)
+        v = visible(model, batch)
         chains, info = run(self.kernel, constant, carry, self.steps, key)
-        return mean_energy(model, x) - mean_energy(model, chains.x), (chains, info)
+        if self.posterior is not None:
+            data = model.energy(posterior_means(self.posterior, constant, v, fill_key)).mean()
+        else:
+            least = 0 if isinstance(model, Summable) else self.fill_steps
+            x = complete(self.kernel, constant, v, self.fill_steps, fill_key, least)
+            data = mean_energy(model, x)
+        return data - mean_energy(model, chains.x), (chains, info)

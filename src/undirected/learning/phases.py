@@ -9,7 +9,8 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout, random_units
-from undirected.core.protocols import Info, Kernel, Marginal
+from undirected.core.potentials import batch_axes, clamp
+from undirected.core.protocols import Inference, Info, Kernel, Summable
 
 
 def detach(model: PyTree) -> PyTree:
@@ -72,6 +73,18 @@ def complete(
     return jax.lax.fori_loop(0, count, move, kernel.init(model, x, init_key)).x
 
 
+def posterior_means(
+    infer: Inference, model: Any, v: Float[Array, "rows v"], key: Key[Array, ""]
+) -> Float[Array, "rows n"]:
+    """Means of all units given the observed entries of v, which are kept as they are."""
+    p = model.lower()
+    seen = observed(model.layout, v)
+    answer = jax.vmap(infer, in_axes=(batch_axes(p), 0))
+    means = answer(clamp(p, seen, v), jax.random.split(key, len(v))).unary
+    n = v.shape[1]
+    return jax.lax.stop_gradient(means.at[:, :n].set(jnp.where(seen, v, means[:, :n])))
+
+
 def run(
     kernel: Kernel, model: Any, state: Any, steps: int, key: Key[Array, ""]
 ) -> tuple[Any, Info]:
@@ -87,6 +100,6 @@ def run(
 
 def mean_energy(model: Any, x: Float[Array, "rows n"]) -> Float[Array, ""]:
     """Mean free energy of the visible units; the mean energy where the hiddens cannot be summed."""
-    if isinstance(model, Marginal):
+    if isinstance(model, Summable):
         return model.free_energy(x[:, : model.layout.n_visible]).mean()
     return model.energy(x).mean()

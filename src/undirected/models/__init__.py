@@ -9,12 +9,15 @@ from undirected.models.ising import Ising
 from undirected.models.nonnegative import NonnegativeBM
 from undirected.models.paths import Path, tempered
 from undirected.models.rbm import RBM
+from undirected.models.semi_restricted import SemiRestrictedBM
 from undirected.models.spin_form import SpinForm
+from undirected.models.stack import Stack, draw_features
 
 REGISTRY: dict[str, type] = {
     model.__name__: model
     for model in (
         RBM,
+        SemiRestrictedBM,
         Ising,
         ConditionalRBM,
         NonnegativeBM,
@@ -37,7 +40,10 @@ __all__ = [
     "Ising",
     "NonnegativeBM",
     "Path",
+    "SemiRestrictedBM",
     "SpinForm",
+    "Stack",
     "discrete",
+    "draw_features",
     "tempered",
 ]

@@ -1,4 +1,4 @@
-"""The Gaussian RBM: real visible units of variance one, binary hidden units."""
+"""The Gaussian RBM: real visible units, of variance one or of a learned one, binary hiddens."""
 
 from typing import Any
 
@@ -8,18 +8,24 @@ import jax.numpy as jnp
 from jax.nn import softplus
 from jaxtyping import Array, Bool, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
+from undirected.core.potentials import Bilinear, Potentials, Squares, potentials
 from undirected.kernels.gaussian_ep import gaussian_ep
 
 
 class GaussianRBM(eqx.Module):
-    """-E(v, h) = -|v - b|^2 / 2 + c' h + v' W h (query-training, eq. 5, sigma = 1)."""
+    """-E(v, h) = -sum_i (v_i - b_i)^2 / (2 s_i^2) + c' h + sum_ij v_i W_ij h_j / s_i.
+
+    The variances s^2 = exp(log_variance) are one, and not learned, where there are none
+    (query-training, eq. 5, with sigma = 1; tempered, Section 4.2).
+    """
 
     weights: Float[Array, "V H"]
     visible_mean: Float[Array, " V"]
     hidden_bias: Float[Array, " H"]
+    log_variance: Float[Array, " V"] | None = None
 
     def __check_init__(self) -> None:
         wanted = (jnp.shape(self.visible_mean)[-1], jnp.shape(self.hidden_bias)[-1])
@@ -28,14 +34,27 @@ class GaussianRBM(eqx.Module):
                 f"GaussianRBM: weights are {jnp.shape(self.weights)}, but the means and biases ask "
                 f"for {wanted} (visible x hidden)"
             )
+        shape = None if self.log_variance is None else jnp.shape(self.log_variance)
+        if shape not in (None, jnp.shape(self.visible_mean)):
+            raise UndirectedError(
+                f"GaussianRBM: log_variance is {shape}; pass one entry for each of the {wanted[0]} "
+                "visible units, or None for variances of one"
+            )
 
     @classmethod
     def create(
-        cls, n_visible: int, n_hidden: int, key: Key[Array, ""], *, scale: float = 0.05
+        cls,
+        n_visible: int,
+        n_hidden: int,
+        key: Key[Array, ""],
+        *,
+        scale: float = 0.05,
+        learn_variance: bool = False,
     ) -> "GaussianRBM":
-        """Small Gaussian weights."""
+        """Small Gaussian weights; variances of one, learned from there on if asked for."""
         weights = scale * jax.random.normal(key, (n_visible, n_hidden))
-        return cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden))
+        variance = jnp.zeros(n_visible) if learn_variance else None
+        return cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden), variance)
 
     @property
     def n_visible(self) -> int:
@@ -51,17 +70,74 @@ class GaussianRBM(eqx.Module):
         hidden = Block("hidden", V, n, visible=False)
         return Layout((Block("visible", 0, V, Domain.REAL), hidden))
 
+    @property
+    def scale(self) -> Float[Array, " V"]:
+        """Standard deviations of the visibles given the hiddens."""
+        if self.log_variance is None:
+            return jnp.ones_like(self.visible_mean)
+        return jnp.exp(0.5 * self.log_variance)
+
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(v, h) of joint states."""
         v, h = x[..., : self.n_visible], x[..., self.n_visible :]
-        distance = v - row(self.visible_mean, v)
-        return 0.5 * (distance**2).sum(-1) - ((v @ self.weights) * h).sum(-1) - h @ self.hidden_bias
+        return self._distance(v) - (self.hidden_fields(v) * h).sum(-1)
+
+    def lower(self) -> Potentials:
+        """Fields, squares of the visibles, and one bilinear group."""
+        precision, layout = self.scale**-2, self.layout
+        unary = jnp.concatenate([precision * self.visible_mean, self.hidden_bias])
+        factors = Squares(-0.5 * precision, 0), Bilinear(self.weights / self.scale[:, None], 0, 1)
+        return potentials(layout, unary, factors, -0.5 * (precision * self.visible_mean**2).sum())
+
+    def conditional(self, block: int, x: Float[Array, "*batch n"]) -> Float[Array, "*batch size"]:
+        """Fields of the hiddens given the visibles."""
+        if block != 1:
+            raise UnsupportedFactor(
+                "GaussianRBM: its visible units are real and have no fields; use visible_given, or "
+                "sample with GaussianGibbs"
+            )
+        return self.hidden_fields(x[..., : self.n_visible])
+
+    def hidden_fields(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch H"]:
+        """W' (v / s) + c: the log-odds of the hiddens given the visibles."""
+        fields = (v / row(self.scale, v)) @ self.weights
+        return fields + row(self.hidden_bias, fields)
+
+    def visible_given(
+        self, h: Float[Array, "*batch H"]
+    ) -> tuple[Float[Array, "*batch V"], Float[Array, "*batch V"]]:
+        """Mean b + s W h and standard deviation s of the visibles given the hiddens."""
+        pull = h @ self.weights.T
+        scale = jnp.broadcast_to(row(self.scale, pull), pull.shape)
+        return row(self.visible_mean, pull) + scale * pull, scale
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_h exp(-E(v, h))."""
-        distance, fields = v - row(self.visible_mean, v), v @ self.weights
-        fields = fields + row(self.hidden_bias, fields)
-        return 0.5 * (distance**2).sum(-1) - softplus(fields).sum(-1)
+        return self._distance(v) - softplus(self.hidden_fields(v)).sum(-1)
+
+    def independent(
+        self,
+        means: Float[Array, " V"] | None = None,
+        variances: Float[Array, " V"] | None = None,
+    ) -> "GaussianRBM":
+        """The same units without couplings, at these visible means and variances.
+
+        Without them the means are 0 and the variances those of the model given its hiddens.
+        """
+        if variances is not None and self.log_variance is None:
+            raise UndirectedError(
+                "GaussianRBM.independent: the variances of this model are fixed at one; leave "
+                "`variances` out"
+            )
+        mean = jnp.zeros_like(self.visible_mean)
+        mean = mean if means is None else jnp.asarray(means, mean.dtype)
+        spread = self.log_variance if variances is None else jnp.log(jnp.asarray(variances))
+        zeros = jnp.zeros_like(self.weights), jnp.zeros_like(self.hidden_bias)
+        return GaussianRBM(zeros[0], mean, zeros[1], spread)
+
+    def _distance(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
+        """sum_i (v_i - b_i)^2 / (2 s_i^2)."""
+        return 0.5 * (((v - row(self.visible_mean, v)) / row(self.scale, v)) ** 2).sum(-1)
 
     def answer(
         self,
@@ -71,17 +147,25 @@ class GaussianRBM(eqx.Module):
         noise: float = 1e-3,
     ) -> tuple[Float[Array, "rows V"], Float[Array, "rows V"]]:
         """Mean and variance of the visibles given the observed ones, seen with variance `noise`."""
-        prior = row(self.visible_mean, v)
-        first = jnp.where(observed, jnp.where(observed, v, 0.0) / noise, prior)
-        second = jnp.where(observed, -0.5 / noise, -0.5)
-        return gaussian_ep(self.weights, (first, second), self.hidden_bias, layers)
+        precision = self.scale**-2
+        first = jnp.where(
+            observed,
+            jnp.where(observed, v, 0.0) / noise,
+            row(precision * self.visible_mean, v),
+        )
+        second = jnp.where(observed, -0.5 / noise, row(-0.5 * precision, v))
+        weights = self.weights / self.scale[:, None]
+        return gaussian_ep(weights, (first, second), self.hidden_bias, layers)
 
     def config(self) -> dict[str, Any]:
         """Hyper-parameters for a model file."""
-        return {"n_visible": self.n_visible, "n_hidden": self.n_hidden}
+        learned = self.log_variance is not None
+        shape = {"n_visible": self.n_visible, "n_hidden": self.n_hidden}
+        return shape | ({"learn_variance": True} if learned else {})
 
     @classmethod
     def skeleton(cls, config: dict[str, Any]) -> "GaussianRBM":
         """A model of zeros with these hyper-parameters."""
         V, H = config["n_visible"], config["n_hidden"]
-        return cls(jnp.zeros((V, H)), jnp.zeros(V), jnp.zeros(H))
+        variance = jnp.zeros(V) if config.get("learn_variance") else None
+        return cls(jnp.zeros((V, H)), jnp.zeros(V), jnp.zeros(H), variance)

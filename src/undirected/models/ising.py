@@ -113,6 +113,7 @@ class Ising(eqx.Module):
                 "edges": self.graph.n_edges,
                 "degree": None if incoming is None else incoming.shape[1],
                 "colours": list(self.graph.colours.shape),
+                "sides": self.graph.sides,
             },
         }
 
@@ -128,6 +129,7 @@ class Ising(eqx.Module):
             incoming=None if degree is None else jnp.zeros((n, degree), jnp.int32),
             colours=jnp.zeros(tuple(shape["colours"]), jnp.int32),
             n=n,
+            sides=tuple(shape["sides"]) if shape.get("sides") else None,
         )
         return cls.create(graph)
 

@@ -102,27 +102,37 @@ class RBM(eqx.Module):
         return -(v @ self.visible_bias) - softplus(self.hidden_fields(v)).sum(-1)
 
     def log_odds(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
-        """Field of each visible unit given all other visibles, hiddens summed out."""
-        hidden = self.hidden_fields(v)
+        """Field of each visible unit given all other visibles, hiddens summed out.
+
+        With s_i = 1 - 2 v_i: b_i + s_i sum_j [softplus(f_j + s_i W_ij) - softplus(f_j)], where f_j
+        is the field of hidden unit j.
+        """
         pixels = self.n_visible - self.label_states
+        fields = jnp.moveaxis(self.hidden_fields(v), -1, 0)
+        sign = 1 - 2 * v[..., :pixels]
 
         @jax.checkpoint
-        def one(unit: tuple[Array, Array]) -> Array:
-            value, weight = unit
-            weight = row(weight, hidden)
-            without = hidden - value[..., None] * weight
-            return (softplus(without + weight) - softplus(without)).sum(-1)
+        def add(total: Array, unit: tuple[Array, Array]) -> tuple[Array, None]:
+            field, weight = unit[0][..., None], row(unit[1], total)
+            return total + softplus(field + sign * weight) - softplus(field), None
 
-        values = jnp.moveaxis(v[..., :pixels], -1, 0)
-        gain = jax.lax.map(one, (values, self.weights[:pixels]), batch_size=32)
+        gain, _ = jax.lax.scan(add, jnp.zeros_like(sign), (fields, self.weights[:pixels].T))
+        fields = sign * gain + row(self.visible_bias[:pixels], gain)
+        return jnp.concatenate([fields, self.label_fields(v)], -1) if self.label_states else fields
+
+    def label_fields(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch L"]:
+        """Logits of the exact posterior of the label given the other visibles, hiddens summed out.
+
+        b_y + sum_j softplus(c_j + W_yj + sum_i v_i W_ij); what v says of the label does not count.
+        """
+        pixels = self.n_visible - self.label_states
+        rest = v[..., :pixels] @ self.weights[:pixels]
+        rest = rest + row(self.hidden_bias, rest)
+        gain = jax.lax.map(
+            lambda weight: softplus(rest + row(weight, rest)).sum(-1), self.weights[pixels:]
+        )
         fields = jnp.moveaxis(gain, 0, -1)
-        if self.label_states:
-            rest = hidden - v[..., pixels:] @ self.weights[pixels:]
-            label = jax.lax.map(
-                lambda weight: softplus(rest + row(weight, rest)).sum(-1), self.weights[pixels:]
-            )
-            fields = jnp.concatenate([fields, jnp.moveaxis(label, 0, -1)], -1)
-        return fields + row(self.visible_bias, fields)
+        return fields + row(self.visible_bias[pixels:], fields)
 
     def independent(self, means: Float[Array, " V"] | None = None) -> "RBM":
         """The same units without couplings, at these visible means (uniform without them)."""

@@ -1,6 +1,8 @@
 """Sampling: kernels that move a state, and the one driver that runs chains of them."""
 
+from undirected.sampling.alternating import Alternating, AlternatingState
 from undirected.sampling.chain import ChainResult, init_state, run_chains
+from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
 from undirected.sampling.gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
@@ -14,9 +16,12 @@ from undirected.sampling.tempering import (
 )
 
 __all__ = [
+    "Alternating",
+    "AlternatingState",
     "BlockGibbs",
     "ChainResult",
     "ExactHamiltonian",
+    "GaussianGibbs",
     "Gibbs",
     "GibbsState",
     "GibbsWithGradients",

@@ -4,6 +4,7 @@ One key moves any number of chains. A sweep is a deterministic function of its n
 is 1 where field + logistic noise > 0, a categorical variable is the argmax of field + Gumbel noise.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,10 +16,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.graph import Graph
 from undirected.core.layout import Block, Domain, Layout, perturbation
 from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric
 from undirected.core.protocols import Blocked, Info, Lowerable
-from undirected.sampling.scans import by_columns, scan_colours, scan_sites
+from undirected.kernels.lattice import packs, torus_sweeps
+from undirected.kernels.sequential import scan_sites
+from undirected.sampling.scans import by_columns, scan_colours
 
 Sweep = Callable[[Array, Array, Array], Array]
 
@@ -90,9 +94,10 @@ class BlockGibbs:
 class Gibbs:
     """Single variables in turn, by the potentials a model lowers to.
 
-    A sparse `Edges` group: all sites of one colour at once, colour after colour. Otherwise block
-    after block, hidden ones first: a block with a dense `Symmetric` group site by site, any other
-    at once. `backward` takes the sub-steps in the opposite order.
+    A sparse `Edges` group: all sites of one colour at once, colour after colour; 32 spins to a word
+    on a `graph.torus` with equal weights and equal biases. Otherwise block after block, hidden ones
+    first: a block with a dense `Symmetric` group site by site, any other at once. `backward` takes
+    the sub-steps in the opposite order.
     """
 
     sweeps: int = 1
@@ -124,7 +129,28 @@ class Gibbs:
                 f"Gibbs: {type(model).__name__} does not lower to potentials; use BlockGibbs"
             )
         p = model.lower()
-        return _repeat(partial(self.sweep, p), p.layout, self.sweeps, state, free, key)
+
+        def by_noise() -> tuple[GibbsState, Info]:
+            return _repeat(partial(self.sweep, p), p.layout, self.sweeps, state, free, key)
+
+        weight = _torus_weight(p, state.x)
+        if weight is None:
+            return by_noise()
+        uniform = (weight == weight[0]).all() & (p.fields == p.fields[0]).all()
+        return lax.cond(uniform, lambda: self._by_words(p, weight, state, free, key), by_noise)
+
+    def _by_words(
+        self, p: Potentials, weight: Array, state: GibbsState, free: Array, key: Key[Array, ""]
+    ) -> tuple[GibbsState, Info]:
+        """All sweeps of a homogeneous Ising model on a torus, 32 spins at a time."""
+        before = state.x
+        free = jnp.broadcast_to(_whole_variables(p.layout, free), before.shape)
+        shape = (-1, *p.factors[0].graph.sides)
+        uniform = weight[0], p.fields[0]
+        after = torus_sweeps(
+            before.reshape(shape), free.reshape(shape), *uniform, key, self.sweeps, self.backward
+        )
+        return _moved(before, after.reshape(before.shape), free)
 
     def sweep(
         self,
@@ -147,24 +173,34 @@ class Gibbs:
                 x = _draw_block(block, fields, x, free, noise)
             else:
                 parts = (a[..., block.slice] for a in (x, free, noise))
-                new = by_columns(partial(scan_sites, inside, self.backward), fields, *parts)
-                x = x.at[..., block.slice].set(new)
+                rows = (a.reshape(-1, a.shape[-1]) for a in (fields, *parts))
+                new = scan_sites(inside, *rows, backward=self.backward)
+                x = x.at[..., block.slice].set(new.reshape(fields.shape))
         return x
 
 
 def _repeat(
     sweep: Sweep, layout: Layout, sweeps: int, state: GibbsState, free: Array, key: Key[Array, ""]
 ) -> tuple[GibbsState, Info]:
-    """Run a noise-driven sweep a number of times on fresh noise."""
+    """Run a noise-driven sweep a number of times on fresh noise.
+
+    Blocks travel as arrays of their own: XLA then draws each of them in one loop, whereas a write
+    into a part of x would be computed number by number.
+    """
     before = state.x
     free = jnp.broadcast_to(_whole_variables(layout, free), before.shape)
+    ends = [block.stop for block in layout.blocks[:-1]]
 
-    def once(i: Int[Array, ""], x: Array) -> Array:
+    def once(i: Int[Array, ""], parts: list[Array]) -> list[Array]:
+        x = jnp.concatenate(parts, -1)
         noise = perturbation(layout, jax.random.fold_in(key, i), x.shape[:-1]).astype(x.dtype)
-        # Without the barrier XLA recomputes the random bits inside each use of them.
-        return sweep(x, free, lax.optimization_barrier(noise))
+        return jnp.split(sweep(x, free, noise), ends, -1)
 
-    after = lax.fori_loop(0, sweeps, once, before)
+    parts = lax.fori_loop(0, sweeps, once, jnp.split(before, ends, -1))
+    return _moved(before, jnp.concatenate(parts, -1), free)
+
+
+def _moved(before: Array, after: Array, free: Array) -> tuple[GibbsState, Info]:
     moved = (after != before).sum(-1) / jnp.maximum(free.sum(-1), 1)
     return GibbsState(after), {"flips": moved.astype(before.dtype)}
 
@@ -177,7 +213,17 @@ def _draw_block(block: Block, fields: Array, x: Array, free: Array, noise: Array
     else:
         best = noisy.reshape(*noisy.shape[:-1], -1, block.states).argmax(-1)
         new = jax.nn.one_hot(best, block.states, dtype=x.dtype).reshape(noisy.shape)
-    return x.at[..., block.slice].set(jnp.where(free[..., block.slice], new, x[..., block.slice]))
+    new = jnp.where(free[..., block.slice], new, x[..., block.slice])
+    return jnp.concatenate([x[..., : block.start], new, x[..., block.stop :]], -1)
+
+
+def _torus_weight(p: Potentials, x: Float[Array, "*chains n"]) -> Float[Array, " E"] | None:
+    """The weights of a torus whose chains fill words; None where there is no such thing."""
+    match p.factors:
+        case (Edges(weight=weight, graph=Graph(sides=(int(), int()) as sides)),):
+            fits = p.layout.is_binary and p.fields.ndim == 1
+            return weight if fits and packs(sides, math.prod(x.shape[:-1])) else None
+    return None
 
 
 def _pull_between(p: Potentials, block: Block, x: Float[Array, "*chains n"]) -> Array:

@@ -17,9 +17,10 @@ from undirected.core.protocols import Inference, Info, Lowerable
 
 
 class PerturbedState(eqx.Module):
-    """Independent samples."""
+    """Samples, and the messages that found them where the sampler keeps those."""
 
     x: Float[Array, "*chains n"]
+    messages: Any = None
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,23 @@ class PerturbAndMap:
     sampler, `Exact(0.0)` for the true maximum, or any inference at temperature 0. Binary units get
     logistic noise, states of categorical variables Gumbel noise. As an `Inference` the beliefs are
     means over `samples` draws, and `log_z` is the mean perturbed maximum: an upper bound of log Z
-    in expectation where the maxima are found (pmp, Sec. 2.2). As a kernel every step draws afresh.
+    in expectation where the maxima are found (pmp, Sec. 2.2). As a kernel every step draws afresh;
+    with `persistent` its messages go on from those of the chain's last step (noise is always new),
+    which is for belief propagation alone and keeps all messages of all chains.
     """
 
     infer: Inference
     samples: int = 1
+    persistent: bool = False
 
     def __post_init__(self) -> None:
         if self.samples < 1:
             raise UndirectedError(f"PerturbAndMap: samples is {self.samples}; pass 1 or more")
+        if self.persistent and not hasattr(self.infer, "go_on"):
+            raise UndirectedError(
+                f"PerturbAndMap: {type(self.infer).__name__} has no messages to go on from; "
+                "persistent=True needs MaxProduct"
+            )
 
     def __call__(self, potentials: Potentials, key: Key[Array, ""]) -> Beliefs:
         """Beliefs of one instance, as means over perturbed maxima."""
@@ -77,7 +86,13 @@ class PerturbAndMap:
             raise UnsupportedFactor(
                 f"PerturbAndMap: {type(model).__name__} does not lower to potentials; use Gibbs"
             )
-        return PerturbedState(jnp.asarray(x, float))
+        state = jnp.asarray(x, float)
+        if not self.persistent:
+            return PerturbedState(state)
+        silence = self.infer.silence(model.lower())  # type: ignore[attr-defined]
+        chains = int(np.prod(state.shape[:-1]))
+        messages = jax.tree.map(lambda a: jnp.broadcast_to(a, (chains, *a.shape)), silence)
+        return PerturbedState(state, messages)
 
     def step(
         self,
@@ -93,10 +108,17 @@ class PerturbAndMap:
         noise_key, key = jax.random.split(key)
         clamped = clamp(p, held, flat)
         noise = perturbation(p.layout, noise_key, (len(flat),)).astype(flat.dtype)
-        found = self.solve(shift(clamped, _on_free_units(clamped, noise)), key)
-        x = jnp.where(held, flat, found.x).reshape(before.shape)
+        noisy = shift(clamped, _on_free_units(clamped, noise))
+        messages = None
+        if self.persistent:
+            go_on = jax.vmap(self.infer.go_on, in_axes=(batch_axes(noisy), 0))  # type: ignore[attr-defined]
+            found, messages, converged, _ = go_on(noisy, state.messages)
+        else:
+            draws = self.solve(noisy, key)
+            found, converged = draws.x, draws.converged
+        x = jnp.where(held, flat, found).reshape(before.shape)
         flips = (x != before).mean(-1, dtype=before.dtype)
-        return PerturbedState(x), {"flips": flips, "converged": found.converged.astype(x.dtype)}
+        return PerturbedState(x, messages), {"flips": flips, "converged": converged.astype(x.dtype)}
 
 
 class Draws(eqx.Module):

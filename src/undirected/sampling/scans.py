@@ -1,4 +1,4 @@
-"""Inner loops of single-site Gibbs sampling: sparse by colour, dense by site, on (n, chains)."""
+"""The inner loop of single-site Gibbs sampling on sparse couplings: sites of one colour at once."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from undirected.core.graph import Graph
 from undirected.core.potentials import Edges
-
-TILE = 16
-"""Sites a dense sequential scan takes per matrix product."""
 
 
 def scan_colours(
@@ -48,45 +45,6 @@ def _neighbour_sum(graph: Graph, weight: Float[Array, " E"]) -> Callable[[Array,
         return jnp.einsum("md,mdc->mc", strength.at[sites].get(mode="clip"), x[near])
 
     return pull
-
-
-def scan_sites(
-    weight: Float[Array, "n n"],
-    backward: bool,
-    fields: Float[Array, "n c"],
-    x: Float[Array, "n c"],
-    free: Bool[Array, "n c"],
-    noise: Float[Array, "n c"],
-) -> Float[Array, "n c"]:
-    """Draw site after site, in their order; columns are chains.
-
-    A tile of sites gets its fields by one matrix product with the current state; inside the tile
-    each move corrects the fields of the sites that follow.
-    """
-    n = x.shape[0]
-    tile = min(TILE, n)
-    count = -(-n // tile)
-    unlinked = fields + noise
-
-    def visit_tile(k: Array, x: Array) -> Array:
-        first = (count - 1 - k if backward else k) * tile
-        start = jnp.minimum(first, n - tile)
-        rows, here, loose, level = (
-            lax.dynamic_slice_in_dim(a, start, tile) for a in (weight, x, free, unlinked)
-        )
-        loose = loose & (start + jnp.arange(tile) >= first)[:, None]
-        inside = lax.dynamic_slice_in_dim(rows, start, tile, 1)
-
-        def visit(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            here, level = carry
-            i = tile - 1 - i if backward else i
-            new = jnp.where(loose[i], (level[i] > 0).astype(x.dtype), here[i])
-            return here.at[i].set(new), level + inside[:, i, None] * (new - here[i])[None]
-
-        here, _ = lax.fori_loop(0, tile, visit, (here, level + rows @ x))
-        return lax.dynamic_update_slice_in_dim(x, here, start, 0)
-
-    return lax.fori_loop(0, count, visit_tile, x)
 
 
 def by_columns(scan: Callable[..., Array], *arrays: Array) -> Array:

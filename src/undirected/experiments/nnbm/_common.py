@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Key
 
 from undirected.core.graph import Graph
 from undirected.core.potentials import statistics
@@ -21,31 +21,17 @@ from undirected.inference.downs import Downs
 from undirected.inference.inverse_rectified import inverse_susceptibility
 from undirected.inference.susceptibility import ImprovedSusceptibility, Susceptibility
 from undirected.inference.tap import TAP
-from undirected.learning import Batches, Persistent, TwoPhase, fit
+from undirected.learning import (
+    Batches,
+    Ensemble,
+    Persistent,
+    TwoPhase,
+    fit,
+    model_axes,
+    stack,
+)
 from undirected.models.nonnegative import NonnegativeBM, sigma_points
 from undirected.sampling.rectified import RectifiedGibbs
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """One objective on many independent models at once: their parameters lead with a trial axis."""
-
-    objective: Objective
-    value_name: ClassVar[str] = "sum_over_trials"
-
-    def init(self, model: Any, batch: PyTree, key: Key[Array, ""]) -> Any:
-        """What the objective carries, for every trial."""
-        keys = jax.random.split(key, _trials(batch))
-        return jax.vmap(self.objective.init, in_axes=(trial_axes(model), 0, 0))(model, batch, keys)
-
-    def __call__(
-        self, model: Any, batch: PyTree, carry: Any, key: Key[Array, ""]
-    ) -> tuple[Float[Array, ""], tuple[Any, Info]]:
-        """The sum over trials, so that each model has its own gradient."""
-        keys = jax.random.split(key, _trials(batch))
-        axes = trial_axes(model), 0, 0, 0
-        loss, rest = jax.vmap(self.objective, in_axes=axes)(model, batch, carry, keys)
-        return loss.sum(), rest
 
 
 @dataclass(frozen=True)
@@ -62,16 +48,6 @@ class RectifiedPseudoLikelihood:
     ) -> tuple[Float[Array, ""], tuple[None, Info]]:
         """The negative log pseudo-likelihood."""
         return -model.log_conditionals(batch).sum(-1).mean(), (None, {})
-
-
-def trial_axes(model: Any) -> Any:
-    """`in_axes` of a model whose parameters, and not its wiring, lead with a trial axis."""
-    return jax.tree.map(lambda a: 0 if eqx.is_inexact_array(a) else None, model)
-
-
-def stack(models: list[NonnegativeBM]) -> NonnegativeBM:
-    """One model with a trial axis before every parameter."""
-    return jax.tree.map(lambda *a: jnp.stack(a) if eqx.is_inexact_array(a[0]) else a[0], *models)
 
 
 def draw_sets(
@@ -93,7 +69,7 @@ def draw_sets(
         _, x = jax.lax.scan(step, state, jax.random.split(key, -(-rows // chains)))
         return x.reshape(-1, n)[:rows]
 
-    draw = eqx.filter_jit(jax.vmap(one, in_axes=(trial_axes(models), 0)))
+    draw = eqx.filter_jit(jax.vmap(one, in_axes=(model_axes(models), 0)))
     return draw(models, jax.random.split(key, trials))
 
 
@@ -113,9 +89,8 @@ def learn(
 
     batches = Batches(data, size=len(data), shuffle=False, transform=some if rows else None)
     every = max(1, steps // 4)
-    return fit(
-        start, Ensemble(objective), optimiser, batches, key, steps=steps, log_every=every
-    ).model
+    ensemble = Ensemble(objective, own_data=True)
+    return fit(start, ensemble, optimiser, batches, key, steps=steps, log_every=every).model
 
 
 def independent_start(data: Float[Array, "trials rows n"], graph: Graph | None) -> NonnegativeBM:
@@ -171,7 +146,7 @@ def mismatch(
             gaps.append(jnp.abs(ours.weight - theirs.weight).max())
         return jnp.stack(gaps).max()
 
-    return np.asarray(jax.jit(jax.vmap(one, in_axes=(trial_axes(models), 0)))(models, points))
+    return np.asarray(jax.jit(jax.vmap(one, in_axes=(model_axes(models), 0)))(models, points))
 
 
 def errors(
@@ -191,10 +166,6 @@ def _edge_weights(model: NonnegativeBM) -> Array:
     i, j = np.triu_indices(model.bias.shape[-1], 1)
     both = model.weights + jnp.swapaxes(model.weights, -1, -2)
     return 0.5 * both[..., i, j]
-
-
-def _trials(batch: PyTree) -> int:
-    return jax.tree.leaves(batch)[0].shape[0]
 
 
 def compare(

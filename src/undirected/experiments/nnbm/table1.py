@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from undirected.core.graph import grid
-from undirected.experiments.nnbm._common import compare, stack
+from undirected.experiments.nnbm._common import compare
 from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
+from undirected.learning import stack
 from undirected.models.nonnegative import NonnegativeBM
 
 TITLE = "Learning on a square grid with random biases"

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from undirected.experiments.nnbm._common import compare, stack
+from undirected.experiments.nnbm._common import compare
 from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
+from undirected.learning import stack
 from undirected.models.nonnegative import NonnegativeBM
 
 TITLE = "Learning a neural model of orientation tuning"

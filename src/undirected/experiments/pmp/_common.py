@@ -15,9 +15,23 @@ from undirected.core.layout import random_units
 from undirected.core.moments import mean_statistics
 from undirected.core.potentials import Beliefs, inner
 from undirected.core.protocols import Info, Kernel
+from undirected.data import border_ownership, mnist
+from undirected.data.ownership import CONTOUR, SIDE
 from undirected.inference import MaxProduct
-from undirected.learning import Batches, fit
+from undirected.learning import Batches, Ensemble, fit, member, stack
 from undirected.sampling import BlockGibbs, Gibbs, GibbsWithGradients, PerturbAndMap
+
+
+def contours(rows: int, pool: int) -> Float[np.ndarray, "rows n"]:
+    """Contour images of the training zeros; `pool` > 1 shrinks them by a maximum over squares."""
+    labels = border_ownership().train.y
+    digits = mnist().train.y
+    assert labels is not None
+    assert digits is not None
+    found = (labels[np.asarray(digits) == 0][:rows] == CONTOUR).reshape(-1, SIDE, SIDE)
+    side = SIDE // pool
+    small = found.reshape(-1, side, pool, side, pool).max((2, 4))
+    return small.reshape(-1, side * side).astype(np.float32)
 
 
 def perturb(sweeps: int) -> PerturbAndMap:
@@ -97,19 +111,24 @@ class MatchMoments:
 
 
 def learn(
-    start: Any,
-    data: Beliefs,
+    starts: list[Any],
+    data: list[Beliefs],
     objective: MatchMoments,
     optimiser: optax.GradientTransformation,
     steps: int,
     key: Key[Array, ""],
-) -> tuple[Any, float]:
-    """The learned model, and the seconds it took, compilation included."""
+) -> tuple[list[Any], float]:
+    """Models learned side by side, and the seconds each of them took, compilation included."""
     begun = time.perf_counter()
-    batches = Batches(jax.tree.map(lambda a: a[None], data), size=1, shuffle=False)
+    batches = Batches(
+        jax.tree.map(lambda *a: jnp.stack(a)[:, None], *data), size=len(data), shuffle=False
+    )
     every = max(1, steps // 4)
-    found = fit(start, objective, optimiser, batches, key, steps=steps, log_every=every)
-    return jax.block_until_ready(found.model), time.perf_counter() - begun
+    ensemble = Ensemble(objective, own_data=True)
+    found = fit(stack(starts), ensemble, optimiser, batches, key, steps=steps, log_every=every)
+    models = jax.block_until_ready(found.model)
+    spent = (time.perf_counter() - begun) / len(starts)
+    return [member(models, i) for i in range(len(starts))], spent
 
 
 def draw(

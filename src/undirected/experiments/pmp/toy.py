@@ -94,12 +94,12 @@ def _learn_all(config: dict[str, Any], seed: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     sampler = _common.perturb(config["sweeps"])
     objective = _common.MatchMoments(sampler, config["samples"])
-    for i in range(config["seeds"]):
-        key = jax.random.fold_in(jax.random.key(seed), i)
-        start = Tied(jnp.zeros(()), config["spins"])
-        optimiser = optax.adam(config["rate"])
-        learned, _ = _common.learn(start, data, objective, optimiser, config["steps"], key)
-        x, _ = _common.draw(sampler, learned, config["draws"], jax.random.fold_in(key, 1), 500)
+    seeds, key = config["seeds"], jax.random.key(seed)
+    starts = [Tied(jnp.zeros(()), config["spins"])] * seeds
+    optimiser = optax.adam(config["rate"])
+    models, _ = _common.learn(starts, [data] * seeds, objective, optimiser, config["steps"], key)
+    for i, learned in enumerate(models):
+        x, _ = _common.draw(sampler, learned, config["draws"], jax.random.fold_in(key, i), 500)
         numbers = (x @ 2 ** np.arange(config["spins"])).astype(int)
         counts = np.bincount(numbers, minlength=len(target)) + 0.5
         entries = {

@@ -1,47 +1,19 @@
 """What the experiments of this paper share: ensembles of runs, their best models, their scores."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Bool, Float, Key
 
-from undirected.core.protocols import Info, Objective
-from undirected.learning.query_training import query_losses
+from undirected.core.layout import Block, Layout
+from undirected.learning import Batches, Ensemble, Queries, QueryTraining, fit, query_losses
 
 BITS = float(np.log(2))
-
-
-@dataclass(frozen=True)
-class Ensemble:
-    """One objective on many independent models at once, which see the same rows in the same order.
-
-    Their parameters lead with a model axis; `rates` scale each model's gradient.
-    """
-
-    objective: Objective
-    rates: Float[np.ndarray, " models"]
-    value_name: ClassVar[str] = "sum_over_models"
-
-    def init(self, model: Any, batch: Array, key: Key[Array, ""]) -> Any:
-        """What the objective carries, for every model."""
-        start = eqx.filter_vmap(self.objective.init, in_axes=(eqx.if_array(0), None, 0))
-        return start(model, batch, self._keys(key))
-
-    def __call__(
-        self, model: Any, batch: Array, carry: Any, key: Key[Array, ""]
-    ) -> tuple[Float[Array, ""], tuple[Any, Info]]:
-        """The sum over models, so that each has its own gradient."""
-        step = eqx.filter_vmap(self.objective, in_axes=(eqx.if_array(0), None, eqx.if_array(0), 0))
-        loss, rest = step(model, batch, carry, self._keys(key))
-        return (jnp.asarray(self.rates, loss.dtype) * loss).sum(), rest
-
-    def _keys(self, key: Key[Array, ""]) -> Key[Array, " models"]:
-        return jax.random.split(key, len(self.rates))
 
 
 class BestOfEach:
@@ -68,14 +40,72 @@ class BestOfEach:
         return float(np.mean(values))
 
 
-def stack(models: list[Any]) -> Any:
-    """One model with a leading axis before every parameter."""
-    return jax.tree.map(lambda *a: jnp.stack(a) if eqx.is_array(a[0]) else a[0], *models)
+class Perceptron(eqx.Module):
+    """Answers queries by one hidden layer of rectified units, without any model of the data.
+
+    It sees 1 and -1 for what is known and 0 for what is not, and gives log-odds of all units.
+    """
+
+    inner: Float[Array, "n h"]
+    inner_bias: Float[Array, " h"]
+    outer: Float[Array, "h n"]
+    outer_bias: Float[Array, " n"]
+
+    @classmethod
+    def like(cls, n: int, hidden: int, key: Key[Array, ""]) -> "Perceptron":
+        """As many parameters as an RBM of n visible and so many hidden units, or a few less."""
+        h = max(1, hidden * (n + 1) // (2 * n + 1))
+        inner_key, outer_key = jax.random.split(key)
+        inner = jax.random.normal(inner_key, (n, h)) * (2 / n) ** 0.5
+        outer = jax.random.normal(outer_key, (h, n)) * (1 / h) ** 0.5
+        return cls(inner, jnp.zeros(h), outer, jnp.zeros(n))
+
+    @property
+    def layout(self) -> Layout:
+        return Layout((Block("visible", 0, self.outer_bias.shape[-1]),))
+
+    def logits(self, evidence: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
+        """Log-odds of all units, given evidence as log-odds, 0 for none."""
+        seen = jnp.tanh(0.5 * evidence)
+        hidden = jax.nn.relu(seen @ self.inner + self.inner_bias[None])
+        return hidden @ self.outer + self.outer_bias[None]
+
+    def probabilities(self, evidence: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
+        """Probabilities of all units."""
+        return jax.nn.sigmoid(self.logits(evidence))
 
 
-def member(models: Any, index: int) -> Any:
-    """One model of a stack."""
-    return jax.tree.map(lambda a: a[index] if eqx.is_array(a) else a, models)
+def query_train(
+    start: Any,
+    queries: Queries,
+    train: np.ndarray,
+    valid: np.ndarray,
+    targets: Bool[Array, "rows v"],
+    how: dict[str, Any],
+    config: dict[str, Any],
+    seed: int,
+) -> BestOfEach:
+    """Learn a stack of networks; each keeps the state that answered the validation targets best.
+
+    `how` has the rate of Adam, which falls along a cosine to the share `decay`, and the epochs.
+    """
+    best = BestOfEach(lambda models, key: scores(models, valid, targets))
+    batches = Batches(train, config["batch"], seed)
+    every = batches.steps(config["validate_every"])
+    steps = batches.steps(how["epochs"])
+    fit(
+        start,
+        Ensemble(QueryTraining(queries)),
+        optax.adam(optax.cosine_decay_schedule(how["rate"], steps, config["decay"])),
+        batches,
+        jax.random.key(seed),
+        epochs=how["epochs"],
+        log_every=every,
+        validate=best,
+        validate_every=every,
+        mode="min",
+    )
+    return best
 
 
 def scores(

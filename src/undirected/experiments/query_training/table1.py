@@ -3,29 +3,26 @@
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jaxtyping import Array, Bool, Float, Key
 
 from undirected import data
-from undirected.experiments.query_training._common import (
-    BITS,
-    BestOfEach,
-    Ensemble,
-    member,
-    scores,
-    stack,
+from undirected.experiments.query_training._baselines import (
+    QUERIES,
+    Splits,
+    create,
+    pcd,
+    pl,
+    targets_of,
 )
+from undirected.experiments.query_training._common import BITS, query_train, scores
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
 from undirected.inference import QueryNetwork
-from undirected.learning import Batches, Persistent, QueryTraining, UniformQueries, fit
+from undirected.learning import stack
 from undirected.learning.query_training import marginal_losses
-from undirected.models import RBM, DeepBM, SpinForm
-from undirected.sampling import BlockGibbs
+from undirected.models import SpinForm
 
 TITLE = "Random queries on eight data sets"
 
@@ -70,9 +67,10 @@ _FULL: dict[str, Any] = {
         "rates": [0.03, 0.1, 0.3, 1.0, 3.0],
         "steps": 1000,
         "chains": 2000,
-        "fill": 3,
+        "mean_field": 10,
         "validate": 20,
     },
+    "pl": {"rate": 0.003, "epochs": 200, "validate": 50},
     "gibbs": {"steps": 5000, "burn_in": 20, "thin": 10},
 }
 _QUICK = {
@@ -88,7 +86,14 @@ _QUICK = {
     "validate_every": 5,
     "valid_queries": 2000,
     "rows": {"train": 100_000, "valid": 1000, "test": 1000},
-    "pcd": {"rates": [0.1, 0.3, 1.0], "steps": 600, "chains": 500, "fill": 3, "validate": 60},
+    "pcd": {
+        "rates": [0.1, 0.3, 1.0],
+        "steps": 600,
+        "chains": 500,
+        "mean_field": 10,
+        "validate": 60,
+    },
+    "pl": {"rate": 0.003, "epochs": 30, "validate": 10},
     "gibbs": {"steps": 500, "burn_in": 20, "thin": 10},
 }
 CONFIG: dict[str, dict[str, Any]] = {
@@ -98,14 +103,13 @@ CONFIG: dict[str, dict[str, Any]] = {
         "layers": 4,
         "valid_queries": 50,
         "rows": {"train": 200, "valid": 50, "test": 50},
-        "pcd": {"rates": [0.3], "steps": 4, "chains": 20, "fill": 3, "validate": 2},
+        "pcd": {"rates": [0.3], "steps": 4, "chains": 20, "mean_field": 10, "validate": 2},
+        "pl": {"rate": 0.003, "epochs": 1, "validate": 1},
         "gibbs": {"steps": 30, "burn_in": 10, "thin": 10},
     },
     "quick": _QUICK,
     "full": _FULL,
 }
-QUERIES = UniformQueries(0.5)
-Splits = dict[str, np.ndarray]
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
@@ -118,7 +122,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     curves: dict[str, dict[str, tuple]] = {model: {} for model in config["models"]}
     for name, how in config["sets"].items():
         splits = _splits(name, config)
-        targets = np.asarray(_targets(splits["test"], seed))
+        targets = np.asarray(targets_of(splits["test"], seed))
         trivial = marginal_losses(splits["train"], splits["test"], targets)
         trivial_nce = trivial[0].sum() / trivial[1].sum() / BITS
         rows.append(
@@ -126,8 +130,11 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         )
         for model in config["models"]:
             work = model, splits, how, config, seed
-            found = context.stage(f"{name}, {model}: PCD", partial(_pcd, *work))
+            found = context.stage(f"{name}, {model}: PCD", partial(pcd, *work))
             rows += [_row(name, f"PCD-{by}", model, found[by]) for by in ("BP", "Gibbs")]
+            if model == "RBM":
+                found = context.stage(f"{name}, {model}: PL", partial(pl, *work[1:]))
+                rows.append(_row(name, "PL-BP", model, found["test"]))
             found = context.stage(f"{name}, {model}: QT", partial(_train, *work))
             rows.append(_row(name, "QT", model, found["test"]))
             curves[model][name] = found["epoch"], found["validation"]
@@ -172,17 +179,6 @@ def _splits(name: str, config: dict[str, Any]) -> Splits:
     return splits | {"valid": np.tile(splits["valid"], (repeats, 1))}
 
 
-def _targets(x: np.ndarray, seed: int) -> Bool[Array, "rows v"]:
-    """The queries every method is tested with."""
-    return QUERIES(jax.random.key(seed + 1_000_003), *x.shape)
-
-
-def _create(kind: str, n: int, hidden: int, key: Key[Array, ""]) -> RBM | DeepBM:
-    if kind == "RBM":
-        return RBM.create(n, hidden, key)
-    return DeepBM.create([n, hidden, hidden], key)
-
-
 def _train(
     kind: str, splits: Splits, how: dict[str, Any], config: dict[str, Any], seed: int
 ) -> dict[str, Any]:
@@ -190,125 +186,14 @@ def _train(
     keys = jax.random.split(jax.random.key(seed), config["runs"])
     valid, n = splits["valid"], splits["train"].shape[1]
     strength, layers = jnp.asarray(config["strength"]), config["layers"]
-    models = [SpinForm(_create(kind, n, how["hidden"], key)) for key in keys]
+    models = [SpinForm(create(kind, n, how["hidden"], key)) for key in keys]
     start = stack([QueryNetwork(m, strength, layers, symmetric_start=True) for m in models])
-    targets = _targets(valid, seed + 1)
-    best = BestOfEach(lambda models, key: scores(models, valid, targets))
-    batches = Batches(splits["train"], config["batch"], seed)
-    every = batches.steps(config["validate_every"])
-    schedule = optax.cosine_decay_schedule(
-        how["rate"], batches.steps(how["epochs"]), config["decay"]
-    )
-    fit(
-        start,
-        Ensemble(QueryTraining(QUERIES), np.ones(config["runs"])),
-        optax.adam(schedule),
-        batches,
-        jax.random.key(seed),
-        epochs=how["epochs"],
-        log_every=every,
-        validate=best,
-        validate_every=every,
-        mode="min",
-    )
+    targets = targets_of(valid, seed + 1)
+    best = query_train(start, QUERIES, splits["train"], valid, targets, how, config, seed)
     validation = np.mean(best.history, axis=1)
     return {
-        "test": scores(best.models, splits["test"], _targets(splits["test"], seed)),
+        "test": scores(best.models, splits["test"], targets_of(splits["test"], seed)),
         "validation": validation,
         "epoch": config["validate_every"] * np.arange(1, len(validation) + 1),
         "strength": np.asarray(best.models.strength),
     }
-
-
-def _pcd(
-    kind: str, splits: Splits, how: dict[str, Any], config: dict[str, Any], seed: int
-) -> dict[str, Any]:
-    """Persistent chains at every learning rate, on all rows at every step, as the paper does.
-
-    Validated by belief propagation; the rate is the best on the mean over runs.
-    """
-    settings, runs, layers = config["pcd"], config["runs"], config["layers"]
-    rates = np.repeat(settings["rates"], runs)
-    keys = jax.random.split(jax.random.key(seed), len(rates))
-    x, valid = splits["train"], splits["valid"]
-    start = stack([_create(kind, x.shape[1], how["hidden"], key) for key in keys])
-
-    chains = min(settings["chains"], len(x))
-    targets = _targets(valid, seed + 1)
-
-    def validate(models: Any, key: Key[Array, ""]) -> np.ndarray:
-        return scores(_asked(models, layers), valid, targets)
-
-    best = BestOfEach(validate)
-    fit(
-        start,
-        Ensemble(Persistent(BlockGibbs(), chains, fill_steps=settings["fill"]), rates),
-        optax.sgd(1.0),
-        Batches(x, len(x), shuffle=False),
-        jax.random.key(seed),
-        steps=settings["steps"],
-        log_every=settings["validate"],
-        validate=best,
-        validate_every=settings["validate"],
-        mode="min",
-    )
-    assert best.values is not None
-    chosen = int(best.values.reshape(-1, runs).mean(1).argmin())
-    models = jax.tree.map(lambda a: a[chosen * runs : (chosen + 1) * runs], best.models)
-    bp = scores(_asked(models, layers), splits["test"], _targets(splits["test"], seed))
-    gibbs = [_gibbs(member(models, i), splits["test"], config, seed) for i in range(runs)]
-    return {"BP": bp, "Gibbs": np.array(gibbs), "rate": np.array(settings["rates"][chosen])}
-
-
-def _asked(models: Any, layers: int) -> QueryNetwork:
-    """A stack of models as networks at temperature one."""
-    ones = jnp.ones(jax.tree.leaves(models)[0].shape[0])
-    return QueryNetwork(models, ones, layers, symmetric_start=True)
-
-
-def _gibbs(model: Any, x: np.ndarray, config: dict[str, Any], seed: int, rows: int = 5000) -> float:
-    """Bits per target when targets are answered by block Gibbs with the evidence held."""
-    targets = np.asarray(_targets(x, seed))
-    total = 0.0
-    for first in range(0, len(x), rows):
-        part = slice(first, first + rows)
-        p = _gibbs_answers(
-            model,
-            jnp.asarray(x[part]),
-            jnp.asarray(targets[part]),
-            jax.random.key(seed + first),
-            **config["gibbs"],
-        )
-        p = np.clip(np.asarray(p, np.float64), 1e-15, 1 - 1e-15)
-        loss = -(x[part] * np.log(p) + (1 - x[part]) * np.log1p(-p))
-        total += float(loss[targets[part]].sum())
-    return total / targets.sum() / BITS
-
-
-@eqx.filter_jit
-def _gibbs_answers(
-    model: Any,
-    x: Float[Array, "rows v"],
-    targets: Bool[Array, "rows v"],
-    key: Key[Array, ""],
-    steps: int,
-    burn_in: int,
-    thin: int,
-) -> Float[Array, "rows v"]:
-    """Mean of p(v | h) over every thin-th state after the burn-in."""
-    kernel, n, rows = BlockGibbs(), model.layout.n, len(x)
-    start_key, key = jax.random.split(key)
-    state = jax.random.bernoulli(start_key, 0.5, (rows, n)).astype(x.dtype)
-    state = state.at[:, : x.shape[1]].set(jnp.where(targets, state[:, : x.shape[1]], x))
-    free = jnp.ones((rows, n), bool).at[:, : x.shape[1]].set(targets)
-
-    def one(i: Array, loop: tuple) -> tuple:
-        state, total, count = loop
-        state, _ = kernel.step(model, state, free, jax.random.fold_in(key, i))
-        keep = ((i >= burn_in) & ((i - burn_in) % thin == 0)).astype(x.dtype)
-        return state, total + keep * jax.nn.sigmoid(model.conditional(0, state.x)), count + keep
-
-    zero = jnp.zeros_like(x), jnp.zeros((), x.dtype)
-    first = kernel.init(model, state, start_key)
-    _, total, count = jax.lax.fori_loop(0, steps, one, (first, *zero))
-    return total / count

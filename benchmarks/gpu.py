@@ -1,0 +1,237 @@
+"""`python -m benchmarks.gpu --out DIR`: belief propagation and block Gibbs on an accelerator.
+
+Belief propagation on a batch of models, in the plain form and with messages kept on chip, against
+the bandwidth of a copy; block Gibbs against its matrix products. A variant that does not compile is
+reported and does not stop the rest. Writes DIR/gpu-full.json after each part; `--only PART` makes
+one part, `--quick` a small run for any machine.
+"""
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from undirected.core.potentials import batch_axes, shift
+from undirected.experiments import record as records
+from undirected.experiments.crbm_bp.speed import random_rbm
+from undirected.experiments.record import Record, Row
+from undirected.inference import SumProduct
+from undirected.kernels import bipartite, lattice, on_chip
+from undirected.models import RBM
+from undirected.sampling import BlockGibbs
+
+FULL = {"batch": 128, "shape": [784, 256], "iterations": 20, "chains": 10_000, "copy": 2**29}
+QUICK = {"batch": 4, "shape": [60, 20], "iterations": 5, "chains": 100, "copy": 2**20}
+CHUNK = 32
+"""Models whose messages fit the second-level cache together."""
+GATHERED = 10
+"""Calls that are timed together, so that starting one costs little."""
+ON_CHIP = [(on_chip.STRIPE, on_chip.SPLIT, on_chip.WARPS), (16, (4, 4), 4)]
+"""Rows of a stripe, tiles along rows and columns, warps: each takes some ten seconds to compile."""
+
+
+@dataclass
+class Run:
+    """What is found, as it is found."""
+
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, case: str, method: str, metric: str, value: float, better: str = "lower") -> None:
+        self.rows.append(Row(case, method, metric, value, better=better))
+        print(f"{case} | {method} | {metric}: {value:.6g}", flush=True)
+
+    def attempt(self, what: str, work: Callable[[], Any]) -> Any:
+        """The result of `work`, or None with a note of why there is none."""
+        try:
+            return work()
+        except Exception as error:
+            print(f"FAILED {what}\n{traceback.format_exc()[-6000:]}", flush=True)
+            self.notes.append(f"{what} failed: {str(error)[:400]}")
+            return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=[part.__name__ for part in PARTS])
+    arguments = parser.parse_args()
+    config, began, run = QUICK if arguments.quick else FULL, time.perf_counter(), Run()
+    print(records.device(), records.versions(), flush=True)
+    bandwidth = copy_bandwidth(run, config)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        if arguments.only in (None, part.__name__):
+            run.attempt(part.__name__, partial(part, run, config, bandwidth))
+            write(run, config, time.perf_counter() - began, arguments.out)
+
+
+def write(run: Run, config: dict, seconds: float, folder: Path) -> None:
+    record = Record(
+        experiment="benchmarks/gpu",
+        profile="full" if config is FULL else "quick",
+        config=config,
+        seed=0,
+        device=records.device(),
+        versions=records.versions(),
+        seconds=seconds,
+        rows=run.rows,
+        notes=run.notes,
+        title="Speed on an accelerator",
+    )
+    records.write(record, folder / f"gpu-{record.profile}.json")
+
+
+def copy_bandwidth(run: Run, config: dict) -> float:
+    """Bytes read and written per second by `a + 1`."""
+    array = jnp.ones(config["copy"], jnp.float32)
+    seconds, _ = timed(jax.jit(lambda a: a + 1), array)
+    bandwidth = 2 * array.nbytes / seconds
+    run.add("copy", "XLA", "bandwidth (TB/s)", bandwidth / 1e12, "higher")
+    return bandwidth
+
+
+def belief_propagation(run: Run, config: dict, bandwidth: float) -> None:
+    (V, H), B, T = config["shape"], config["batch"], config["iterations"]
+    w, b, c = random_rbm(V, H, 0)
+    extra = np.random.default_rng(1).normal(size=(B, V + H)).astype(np.float32)
+    fields = np.concatenate([b, c]) + extra
+    exact = reference(w, fields[[0, -1]], T)
+    floor = 2 * T * 2 * B * V * H * 4 / bandwidth
+    case = f"{B} models of {V}x{H}, {T} iterations"
+    run.add(case, "one read and write per half-sweep", "milliseconds", 1e3 * floor)
+    inputs = jnp.asarray(w), jnp.asarray(fields[:, :V]), jnp.asarray(fields[:, V:])
+    for name, make in bp_variants(T, B).items():
+        outcome = run.attempt(name, lambda make=make: timed(jax.jit(make()), *inputs))
+        if outcome is None:
+            continue
+        seconds, found = outcome
+        sums = np.concatenate([np.asarray(a) for a in found], 1)
+        gap = np.abs(sums[[0, -1]] - exact).max() if np.isfinite(sums).all() else np.inf
+        run.add(case, name, "milliseconds", 1e3 * seconds)
+        run.add(case, name, "share of copy bandwidth (%)", 100 * floor / seconds, "higher")
+        run.add(case, name, "largest error of a field", float(gap))
+
+
+def bp_variants(T: int, B: int) -> dict[str, Callable[[], Callable]]:
+    """Functions of (weights, row fields, column fields) that give the sums of the messages."""
+
+    def plain(gentle: bool, group: int) -> Callable:
+        def one(w: jax.Array, r: jax.Array, c: jax.Array) -> tuple:
+            return bipartite.sum_product(w, r, c, T, None, 0.0, gentle)[1:3]
+
+        def all_(w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
+            kept, bipartite.GROUP = bipartite.GROUP, group
+            try:
+                return jax.vmap(one, (None, 0, 0))(w, rows, cols)
+            finally:
+                bipartite.GROUP = kept
+
+        return all_
+
+    def chunked(w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
+        work = partial(plain(False, 1), w)
+        parts = [a.reshape(-1, CHUNK, a.shape[1]) for a in (rows, cols)]
+        found = jax.lax.map(lambda part: work(*part), tuple(parts))
+        return tuple(a.reshape(B, -1) for a in found)
+
+    def library(w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
+        zero = RBM(w, jnp.zeros(len(w)), jnp.zeros(w.shape[1])).lower()
+        p = shift(zero, jnp.concatenate([rows, cols], 1))
+        infer = jax.vmap(lambda q: SumProduct(T, None)(q).unary, in_axes=(batch_axes(p),))
+        unary = infer(p)
+        odds = jnp.log(unary) - jnp.log1p(-unary)
+        return odds[:, : len(w)] - rows, odds[:, len(w) :] - cols
+
+    on_gpu = jax.default_backend() == "gpu"
+    variants: dict[str, Callable[[], Callable]] = {
+        "SumProduct under vmap": lambda: library,
+        "plain, a logarithm per message": lambda: plain(False, 16),
+    }
+    for group in (8, 16):
+        variants[f"plain, a logarithm per {group}"] = lambda group=group: plain(True, group)
+    if B % CHUNK == 0:
+        variants[f"plain, {CHUNK} models at a time"] = lambda: chunked
+    for stripe, split, warps in ON_CHIP if on_gpu else []:
+        name = f"on chip, {stripe} rows in {split[0]}x{split[1]} tiles, {warps} warps"
+        options = {"stripe": stripe, "split": split, "warps": warps}
+        variants[name] = lambda o=options: lambda *a: on_chip.run(*a, T, **o)[1:]
+    return variants
+
+
+def reference(w: np.ndarray, fields: np.ndarray, iterations: int) -> np.ndarray:
+    """Sums of the messages at rows and columns in float64 NumPy, on logarithms."""
+    w, fields = w.astype(np.float64), fields.astype(np.float64)
+    rows, cols = fields[:, : len(w), None], fields[:, None, len(w) :]
+    to_rows = np.zeros((len(fields), *w.shape))
+    to_cols = to_rows
+    for _ in range(iterations):
+        cavity = rows + to_rows.sum(2, keepdims=True) - to_rows
+        to_cols = np.logaddexp(0, cavity + w) - np.logaddexp(0, cavity)
+        cavity = cols + to_cols.sum(1, keepdims=True) - to_cols
+        to_rows = np.logaddexp(0, cavity + w) - np.logaddexp(0, cavity)
+    return np.concatenate([to_rows.sum(2), to_cols.sum(1)], 1)
+
+
+def block_gibbs(run: Run, config: dict, _: float) -> None:
+    """Sweeps of many chains against the same matrix products alone."""
+    V, H, chains, sweeps = 784, 500, config["chains"], 10
+    model = RBM.create(V, H, jax.random.key(0), scale=0.1)
+    kernel = BlockGibbs(sweeps)
+    state = kernel.init(model, jnp.zeros((chains, V + H)), jax.random.key(1))
+    free = jnp.ones(V + H, bool)
+    step = jax.jit(lambda m, s, key: kernel.step(m, s, free, key)[0].x)
+    ours, x = timed(step, model, state, jax.random.key(2))
+
+    def products(w: jax.Array, v: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, sweeps, lambda _, v: 1e-3 * ((v @ w) @ w.T), v)
+
+    alone, _ = timed(jax.jit(products), model.weights, x[:, :V])
+    case = f"block Gibbs, {V}x{H}, {chains} chains, one sweep"
+    run.add(case, "BlockGibbs", "milliseconds", 1e3 * ours / sweeps)
+    run.add(case, "its two matrix products alone", "milliseconds", 1e3 * alone / sweeps)
+    run.add(case, "BlockGibbs", "times as long as its products", ours / alone)
+    flops = 4 * chains * V * H * sweeps
+    run.add(case, "its two matrix products alone", "TFLOP/s", flops / alone / 1e12, "higher")
+
+
+def lattice_gibbs(run: Run, config: dict, _: float) -> None:
+    """Sweeps of an Ising torus, 32 spins to a word."""
+    side, chains, sweeps = (2048, 32, 20) if config is FULL else (64, 1, 2)
+    x = jax.random.bernoulli(jax.random.key(0), 0.5, (chains, side, side)).astype(jnp.float32)
+    weight, bias = jnp.float32(1.6), jnp.float32(-3.2)
+    step = jax.jit(partial(lattice.torus_sweeps, sweeps=sweeps))
+    seconds, _ = timed(step, x, jnp.ones(x.shape, bool), weight, bias, jax.random.key(1))
+    case = f"Ising torus, {side}x{side}, {chains} chains, {sweeps} sweeps"
+    run.add(case, "ours", "draws a nanosecond", x.size * sweeps / seconds / 1e9, "higher")
+
+
+PARTS = (belief_propagation, block_gibbs, lattice_gibbs)
+
+
+def timed(function: Callable, *inputs: Any, repeats: int = 7) -> tuple[float, Any]:
+    """Median seconds of a call after the first one, and its result."""
+    began = time.perf_counter()
+    result = jax.block_until_ready(function(*inputs))
+    print(f"  (compiled in {time.perf_counter() - began:.1f} s)", file=sys.stderr, flush=True)
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        jax.block_until_ready([function(*inputs) for _ in range(GATHERED)])
+        times.append((time.perf_counter() - began) / GATHERED)
+    return median(times), result
+
+
+if __name__ == "__main__":
+    main()

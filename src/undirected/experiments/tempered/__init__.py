@@ -1,0 +1,1 @@
+"""tempered: stochastic approximation with tempered transitions (Salakhutdinov 2009)."""

@@ -1,0 +1,1 @@
+"""Hand-tuned inner loops against plain references."""
