@@ -82,7 +82,7 @@ def _number(value: float) -> str:
 
 def markdown(records: Sequence[Mapping[str, Any]]) -> str:
     """The page of the documentation, written from the records."""
-    parts = ["---", "orphan: true", "---", "", "# Speed", "", INTRODUCTION]
+    parts = ["# Speed", "", INTRODUCTION]
     for record in records:
         shown = [r for r in record["rows"] if r["metric"] in SHOWN or "gpu" in record["experiment"]]
         parts += ["", f"## {record['title']}", ""]
