@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from undirected.core.potentials import batch_axes, shift
-from undirected.inference import BeliefPropagation, SumProduct
+from undirected.inference import SumProduct
 from undirected.kernels import bipartite, on_chip
 from undirected.models import RBM
 
@@ -115,14 +114,3 @@ def test_a_batch_goes_on_chip_and_is_differentiable(monkeypatch):
     for a, b, c in zip(found, jax.jit(nested)(w, rows[None], cols[None]), wanted, strict=True):
         np.testing.assert_allclose(a, c, atol=1e-5)
         np.testing.assert_allclose(b[0], c, atol=1e-5)
-
-
-def test_sum_product_goes_on_chip_where_it_fits(monkeypatch):
-    ran = in_one_tile(monkeypatch)
-    monkeypatch.setattr(BeliefPropagation, "_stays_on_chip", lambda self, weight: True)
-    w, rows, cols = shifted_model()
-    p = shift(RBM(w, jnp.zeros(30), jnp.zeros(20)).lower(), jnp.concatenate([rows, cols], 1))
-    found = jax.vmap(lambda q: SumProduct(3, None)(q).unary, in_axes=(batch_axes(p),))(p)
-    assert ran
-    _, at_rows, _ = plain(w, rows[1], cols[1], 3)
-    np.testing.assert_allclose(found[1, :30], 1 / (1 + np.exp(-rows[1] - at_rows)), atol=1e-5)

@@ -141,16 +141,6 @@ class BeliefPropagation(eqx.Module):
         dense = len(p.factors) == 1 and isinstance(p.factors[0], Bilinear) and p.layout.is_binary
         return dense and not self.parallel and not is_zero(self.temperature)
 
-    def _stays_on_chip(self, weight: Float[Array, "a b"]) -> bool:
-        """Plain sweeps, a known number of them, of a size that a GPU keeps in its registers."""
-        known = isinstance(self.iterations, int) and self.iterations >= 2
-        plain = self.tolerance is None and self.damping == 0 and weight.dtype == jnp.float32
-        if jax.default_backend() != "gpu" or not (known and plain):
-            return False
-        from undirected.kernels import on_chip
-
-        return on_chip.fits(*map(int, weight.shape))
-
     def _dense_bipartite(self, p: Potentials) -> Beliefs:
         """The same beliefs from the kernel that fits the weights; log form where they are steep.
 
@@ -163,10 +153,6 @@ class BeliefPropagation(eqx.Module):
         def by_kernel(gentle: bool) -> Callable[[], bipartite.Loop]:
             bounds = self.iterations, self.tolerance, self.damping
             ends = fields[rows], fields[cols]
-            if gentle and self._stays_on_chip(weight):
-                from undirected.kernels import on_chip
-
-                return lambda: on_chip.sum_product(weight, *ends, int(self.iterations))
             grouped = gentle and jax.default_backend() == "cpu"
             return lambda: bipartite.sum_product(weight, *ends, *bounds, grouped)
 
