@@ -73,6 +73,7 @@ def test_fit_and_query_learn_the_copies(run, fitted, tmp_path):
     assert (tmp_path / "p.csv").read_text().splitlines()[0] == ",".join(NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["mf", "gibbs", "exact"])
 def test_other_query_methods_agree(run, fitted, tmp_path, method):
     asked = copies(10, seed=2)
@@ -112,6 +113,7 @@ def test_sample_given_a_row_keeps_it(run, fitted, tmp_path):
     assert (x[:, 3:] == [1, 0, 1]).mean() > 0.85
 
 
+@pytest.mark.slow
 def test_evaluate_exact_and_ais_agree(run, fitted, tmp_path):
     write_csv(tmp_path / "test.csv", copies(100, seed=4), NAMES)
     code, out, _ = run("evaluate", fitted, "test.csv", "--json")
@@ -136,6 +138,7 @@ def test_an_ising_model_by_pseudo_likelihood(run, tmp_path):
     assert run("evaluate", "m", "test.csv")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cd", "bp", "exact"])
 def test_every_method_fits(run, tmp_path, method):
     write_csv(tmp_path / "table.csv", copies(60, 0.1), NAMES)

@@ -166,6 +166,7 @@ def test_perceptron_loss_is_the_gap_to_the_best_state_met():
     assert_gradient(PerceptronLoss(BlockGibbs(), 300), value)
 
 
+@pytest.mark.slow
 def test_contrastive_divergence_runs_on_rows_of_their_own():
     x, v = pairs()
     loss, (_, info) = Conditional(ContrastiveDivergence(BlockGibbs(), 3))(
@@ -175,6 +176,7 @@ def test_contrastive_divergence_runs_on_rows_of_their_own():
     assert 0 <= float(info["flips"]) <= 1
 
 
+@pytest.mark.slow
 def test_contrastive_divergence_may_start_at_random():
     """From a long chain's end the start does not matter; after one step it does."""
     x, v = pairs(1)

@@ -93,6 +93,7 @@ def test_sampled_learning_finds_the_moments_only_with_a_right_kernel(temperature
     assert (np.abs(moments - v.T @ v / len(v)).max() < 0.02) == close
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective",
     [

@@ -142,6 +142,7 @@ def test_moments_of_pairwise_groups(x64, key, name):
     np.testing.assert_allclose(result.beliefs.factors[0].weight, wanted, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_moments_of_a_long_run_match_the_truth(key):
     case = cases.make("labelled rbm")
     result = run_chains(
@@ -174,6 +175,7 @@ def test_single_precision_over_a_million_draws(key):
 # Diagnostics.
 
 
+@pytest.mark.slow
 def test_effective_sample_size_of_a_known_chain(key):
     """Two coupled units: the exact asymptotic variance comes from the transition matrix."""
     model = Ising.from_spins(jnp.array([[0.0, 1.0], [1.0, 0.0]]), jnp.zeros(2))

@@ -168,6 +168,7 @@ def test_sweeps_of_the_larger_models_leave_the_truth_invariant(name):
         np.testing.assert_allclose(pi @ matrix, pi, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGER)
 def test_one_level_leaves_the_truth_invariant(name):
     """With one level the ratio depends on the two ends alone: larger models are enumerated."""
@@ -191,6 +192,7 @@ def test_one_level_leaves_the_truth_invariant(name):
     assert moved(there @ there, chance) > 1e-6  # not reversed on the way back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGER)
 def test_parallel_tempering_leaves_the_product_invariant(name):
     """Two rungs of the larger models: a sweep of each, then a swap, over all pairs of states."""
@@ -298,6 +300,7 @@ def test_both_modes_are_visited_in_proportion(kernel, steps):
     assert 0.05 < float(rate.mean()) < 1
 
 
+@pytest.mark.slow
 def test_clamped_units_stay():
     model = cases.rbm(pixels=4, hidden=3).model
     x = jnp.asarray(np.random.default_rng(0).integers(0, 2, (50, 7)).astype(float))

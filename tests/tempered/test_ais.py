@@ -29,6 +29,7 @@ def make(pixels: int = 11, hidden: int = 16, labels: int = 3):
     return SemiRestrictedBM(RBM(w, b, c, labels), lateral), exact
 
 
+@pytest.mark.slow
 @dataclass(frozen=True)
 class Scaled:
     """Broken: leaves another model invariant."""
