@@ -11,7 +11,7 @@ import pytest
 
 from tests import oracle, zoo
 from undirected.core.errors import UndirectedError
-from undirected.experiments.stages import Context
+from undirected.experiments.stages import Context, restore
 from undirected.experiments.tempered import _common
 from undirected.io.checkpoint import Checkpoints
 from undirected.kernels.hidden_states import log_z_over_hidden, log_z_plain
@@ -115,7 +115,7 @@ def test_the_shared_first_part_changes_nothing(tmp_path):
     assert steps == 10 + 20 * 4 // 8
     schedule = optax.sgd(hold_then_decay(0.1, 5, 10.0))
     alone = fit(start, objective, schedule, batches, jax.random.key(7), steps=steps, log_every=5)
-    again = _common.restore(start, found["Trans-SAP"])
+    again = restore(start, found["Trans-SAP"])
     for a, b in zip(jax.tree.leaves(alone.model), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(found["Trans-SAP"]["particles"], alone.carry.x)

@@ -152,3 +152,24 @@ def _load(file: Path) -> Any:
         return [Row(**row) for row in value] if data["kind"] == "rows" else value
     except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise BadFile(f"{file}: {error}") from error
+
+
+def store(model: Any) -> dict[str, np.ndarray]:
+    """The parameters of a model as arrays for a stage."""
+    import equinox as eqx
+    import jax
+
+    leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
+    return {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+
+
+def restore(model: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The model with the parameters of `store`."""
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+
+    inside, outside = eqx.partition(model, eqx.is_inexact_array)
+    count = len(jax.tree.leaves(inside))
+    leaves = [jnp.asarray(arrays[f"leaf{i}"]) for i in range(count)]
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(inside), leaves), outside)

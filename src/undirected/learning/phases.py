@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Domain, Layout, random_units
 from undirected.core.potentials import batch_axes, clamp
 from undirected.core.protocols import Inference, Info, Kernel, Summable
@@ -28,6 +28,16 @@ def visible(model: Any, batch: Array) -> Float[Array, "rows v"]:
             f"pass data of shape (rows, {n})"
         )
     return v if jnp.issubdtype(v.dtype, jnp.floating) else v.astype(float)
+
+
+def check_discrete(caller: str, layout: Layout) -> None:
+    """Refuse visible units that are neither binary nor categorical."""
+    for block in layout.blocks:
+        if block.visible and block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
+            raise UnsupportedFactor(
+                f"{caller}: block '{block.name}' is {block.domain.value}; visible units must be "
+                "binary or categorical"
+            )
 
 
 def observed(layout: Layout, v: Float[Array, "rows v"]) -> Bool[Array, "rows v"]:

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Domain, Layout, log_normaliser
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Layout, log_normaliser
 from undirected.core.protocols import Info, Marginal
-from undirected.learning.phases import visible
+from undirected.learning.phases import check_discrete, visible
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,7 @@ class PseudoLikelihood:
                 f"pseudo-likelihood: {type(model).__name__} has no log_odds of its visible units; "
                 "use Persistent or TwoPhase"
             )
-        for block in model.layout.blocks:
-            if block.visible and block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
-                raise UnsupportedFactor(
-                    f"pseudo-likelihood: block '{block.name}' is {block.domain.value}; "
-                    "visible units must be binary or categorical"
-                )
+        check_discrete("pseudo-likelihood", model.layout)
 
     def __call__(
         self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]

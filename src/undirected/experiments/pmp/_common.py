@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.layout import random_units
 from undirected.core.moments import mean_statistics
@@ -19,6 +19,8 @@ from undirected.data import border_ownership, mnist
 from undirected.data.ownership import CONTOUR, SIDE
 from undirected.inference import MaxProduct
 from undirected.learning import Batches, Ensemble, fit, member, stack
+from undirected.learning.phases import detach
+from undirected.models import Ising
 from undirected.sampling import BlockGibbs, Gibbs, GibbsWithGradients, PerturbAndMap
 
 
@@ -34,9 +36,10 @@ def contours(rows: int, pool: int) -> Float[np.ndarray, "rows n"]:
     return small.reshape(-1, side * side).astype(np.float32)
 
 
-def perturb(sweeps: int) -> PerturbAndMap:
+def perturb(sweeps: int, persistent: bool = False) -> PerturbAndMap:
     """The paper's sampler: parallel max-product, half of the old message kept (Algorithm 1)."""
-    return PerturbAndMap(MaxProduct(sweeps, None, 0.5, parallel=True))
+    infer = MaxProduct(sweeps, None, 0.5, parallel=True)
+    return PerturbAndMap(infer, persistent=persistent)
 
 
 def kernel(method: str, sweeps: int, variables: int) -> Kernel:
@@ -99,7 +102,7 @@ class MatchMoments:
         self, model: Any, batch: Beliefs, carry: Any, key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], tuple[Any, Info]]:
         """The surrogate and the moved chains."""
-        constant = jax.tree.map(lambda a: jax.lax.stop_gradient(a), model)
+        constant = detach(model)
         state, info = self.kernel.step(constant, carry, jnp.ones(model.layout.n, bool), key)
         natural = model.lower()
         ours = mean_statistics(constant.lower(), state.x)
@@ -129,6 +132,22 @@ def learn(
     models = jax.block_until_ready(found.model)
     spent = (time.perf_counter() - begun) / len(starts)
     return [member(models, i) for i in range(len(starts))], spent
+
+
+def learn_pairs(
+    sampler: Kernel, data: Float[np.ndarray, "rows n"], config: dict[str, Any], seed: int
+) -> tuple[list[Ising], float]:
+    """Dense Ising models of one data set, as many as `seeds`; the seconds each of them took."""
+    n, seeds = data.shape[1], config["seeds"]
+    start = Ising(jnp.zeros((n, n)), jnp.zeros(n))
+    return learn(
+        [start] * seeds,
+        [moments(start, jnp.asarray(data))] * seeds,
+        MatchMoments(sampler, config["samples"]),
+        optax.adam(config["rate"]),
+        config["steps"],
+        jax.random.key(seed),
+    )
 
 
 def draw(
@@ -166,20 +185,6 @@ def draw(
 def moments(model: Any, data: Float[Array, "rows n"]) -> Beliefs:
     """The mean statistics of fully observed data."""
     return eqx.filter_jit(lambda x: mean_statistics(model.lower(), x))(jnp.asarray(data, float))
-
-
-def store(model: PyTree) -> dict[str, np.ndarray]:
-    """The parameters of an Ising model or an RBM as arrays for a stage."""
-    leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
-    return {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-
-
-def restore(model: PyTree, arrays: dict[str, np.ndarray]) -> Any:
-    """The model with the parameters of `store`."""
-    inside, outside = eqx.partition(model, eqx.is_inexact_array)
-    count = len(jax.tree.leaves(inside))
-    leaves = [jnp.asarray(arrays[f"leaf{i}"]) for i in range(count)]
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(inside), leaves), outside)
 
 
 class SiteState(eqx.Module):

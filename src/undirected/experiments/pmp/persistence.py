@@ -4,18 +4,13 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Float
 
 from undirected.evaluation import log_mmd
 from undirected.experiments.pmp import _common
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context
-from undirected.inference import MaxProduct
-from undirected.models import Ising
-from undirected.sampling import PerturbAndMap
 
 TITLE = "Max-product that goes on from the messages of the last learning step"
 _FULL = {
@@ -84,17 +79,8 @@ def _measure(
     config: dict[str, Any],
     seed: int,
 ) -> dict[str, np.ndarray]:
-    n, seeds = data.shape[1], config["seeds"]
-    start = Ising(jnp.zeros((n, n)), jnp.zeros(n))
-    sampler = PerturbAndMap(MaxProduct(sweeps, None, 0.5, parallel=True), persistent=persistent)
-    models, spent = _common.learn(
-        [start] * seeds,
-        [_common.moments(start, jnp.asarray(data))] * seeds,
-        _common.MatchMoments(sampler, config["samples"]),
-        optax.adam(config["rate"]),
-        config["steps"],
-        jax.random.key(seed),
-    )
+    sampler = _common.perturb(sweeps, persistent)
+    models, spent = _common.learn_pairs(sampler, data, config, seed)
     test, scores = _common.perturb(config["test_sweeps"]), []
     for i, model in enumerate(models):
         key = jax.random.key(seed + i)

@@ -10,13 +10,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
-from undirected.core.layout import random_units
 from undirected.core.protocols import Kernel
 from undirected.data import mnist
 from undirected.evaluation import log_mmd
 from undirected.experiments.pmp import _common
 from undirected.experiments.record import Outcome, Row, curve
-from undirected.experiments.stages import Context
+from undirected.experiments.stages import Context, restore, store
 from undirected.learning import Batches, Persistent, fit
 from undirected.models import RBM
 from undirected.report.images import image_grid
@@ -98,7 +97,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     lines, sheet, completed = {}, [data[:10]], [test[:10], _upper(test[:10])]
     for method in config["methods"]:
         learned = context.stage(
-            f"learn, {method}", partial(_learn, method, _digits(method, config), data, seed)
+            f"learn, {method}", partial(_learn, _digits(method, config), data, seed)
         )
         found = context.stage(
             f"sample, {method}", partial(_score, method, learned, data, config, seed)
@@ -185,7 +184,7 @@ def _skeleton(hidden: int, bias_scale: float, seed: int) -> RBM:
 
 
 def _learn(
-    method: str, how: dict[str, Any], data: Float[np.ndarray, "rows 784"], seed: int
+    how: dict[str, Any], data: Float[np.ndarray, "rows 784"], seed: int
 ) -> dict[str, np.ndarray]:
     model = fit(
         _skeleton(how["hidden"], how["bias_scale"], seed),
@@ -195,7 +194,7 @@ def _learn(
         jax.random.key(seed),
         steps=how["steps"],
     ).model
-    return _common.store(model)
+    return store(model)
 
 
 def _upper(x: Float[np.ndarray, "rows 784"]) -> Float[np.ndarray, "rows 784"]:
@@ -211,15 +210,14 @@ def _complete(
     seed: int,
 ) -> dict[str, np.ndarray]:
     """Two samples of the lower half of every test digit, given its upper half."""
-    model = _common.restore(_skeleton(config["hidden"], config["bias_scale"], seed), learned)
-    kernel = _common.kernel("PMP" if method == "PMP" else "block Gibbs", config["sweeps"], 0)
+    model = restore(_skeleton(config["hidden"], config["bias_scale"], seed), learned)
+    name = "PMP" if method == "PMP" else "block Gibbs"
+    kernel = _common.Fresh(_common.kernel(name, config["sweeps"], 0))
     free = jnp.arange(model.layout.n) >= PIXELS // 2
+    digits = jnp.pad(jnp.asarray(test), ((0, 0), (0, model.n_hidden)))
 
     def draw(key: Key[Array, ""]) -> np.ndarray:
-        start_key, init_key, key = jax.random.split(key, 3)
-        start = random_units(model.layout, start_key, (len(test),)).astype(jnp.float32)
-        start = start.at[:, :PIXELS].set(jnp.where(free[:PIXELS], start[:, :PIXELS], test))
-        state = kernel.init(model, start, init_key)
+        state = kernel.init(model, digits, key)
         x = eqx.filter_jit(kernel.step)(model, state, free, key)[0].x
         return np.asarray(x[:, :PIXELS], np.float32)
 
@@ -244,8 +242,8 @@ def _twos(config: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
             "chains": twos["batch"],
             "bias_scale": config["bias_scale"],
         }
-        model = _common.restore(
-            _skeleton(twos["hidden"], config["bias_scale"], seed), _learn(name, how, data, seed)
+        model = restore(
+            _skeleton(twos["hidden"], config["bias_scale"], seed), _learn(how, data, seed)
         )
         test = _common.kernel(name.removesuffix("-reset"), sweeps, 0)
         x, _ = _common.draw(test, model, len(some), jax.random.key(seed + 2), config["chunk"])
@@ -262,7 +260,7 @@ def _score(
     seed: int,
 ) -> dict[str, np.ndarray]:
     """log MMD^2 after each number of sweeps, samples, and the time of one sample."""
-    model = _common.restore(_skeleton(config["hidden"], config["bias_scale"], seed), learned)
+    model = restore(_skeleton(config["hidden"], config["bias_scale"], seed), learned)
     rng = np.random.default_rng(seed)
     some = data[rng.choice(len(data), min(config["samples"], len(data)), replace=False)]
     scores, shown, spent, x, done = [], some[:10], 0.0, None, 0

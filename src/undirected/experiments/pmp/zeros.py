@@ -5,14 +5,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Float
 
 from undirected.data.ownership import SIDE
 from undirected.evaluation import log_mmd
 from undirected.experiments.pmp import _common
 from undirected.experiments.record import Outcome, Row, curve
-from undirected.experiments.stages import Context
+from undirected.experiments.stages import Context, restore, store
 from undirected.learning import stack
 from undirected.models import Ising
 from undirected.report.images import image_grid
@@ -113,18 +112,9 @@ def _learn(
     method: str, data: Float[np.ndarray, "rows n"], config: dict[str, Any], seed: int
 ) -> dict[str, np.ndarray]:
     """The models of all seeds, learned side by side."""
-    n, seeds = data.shape[1], config["seeds"]
-    start = Ising(jnp.zeros((n, n)), jnp.zeros(n))
-    objective = _common.MatchMoments(_common.kernel(method, config["sweeps"], n), config["samples"])
-    models, spent = _common.learn(
-        [start] * seeds,
-        [_common.moments(start, jnp.asarray(data))] * seeds,
-        objective,
-        optax.adam(config["rate"]),
-        config["steps"],
-        jax.random.key(seed),
-    )
-    return {**_common.store(stack(models)), "seconds": np.asarray(spent)}
+    sampler = _common.kernel(method, config["sweeps"], data.shape[1])
+    models, spent = _common.learn_pairs(sampler, data, config, seed)
+    return {**store(stack(models)), "seconds": np.asarray(spent)}
 
 
 def _score(
@@ -136,7 +126,7 @@ def _score(
 ) -> dict[str, np.ndarray]:
     """log MMD^2 of samples of one model after each number of sweeps, and the last of them."""
     n, key = data.shape[1], jax.random.key(seed)
-    model = _common.restore(Ising(jnp.zeros((n, n)), jnp.zeros(n)), learned)
+    model = restore(Ising(jnp.zeros((n, n)), jnp.zeros(n)), learned)
     scores, x = [], data
     for sweeps in config["test_sweeps"]:
         test = _common.kernel(method.removesuffix("-reset"), sweeps, n)

@@ -15,8 +15,9 @@ from jaxtyping import Array, Float, Int, Key
 from undirected import data
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info, Kernel
+from undirected.data import corruption
 from undirected.evaluation import Bracket, bracket
-from undirected.experiments.stages import Context
+from undirected.experiments.stages import Context, store
 from undirected.io.checkpoint import Checkpoints
 from undirected.kernels.hidden_states import log_z_over_hidden
 from undirected.learning import Batches, Persistent, fit, hold_then_decay
@@ -75,15 +76,10 @@ def binarise(x: Int[np.ndarray, "rows n"], seed: int) -> Float[np.ndarray, "rows
     return (255 * uniform < x).astype(np.float32)
 
 
-def draw_pixels(x: Int[Array, "rows n"], key: Key[Array, ""]) -> Float[Array, "rows n"]:
-    """The same on the device, drawn afresh whenever a batch is taken."""
-    return (255 * jax.random.uniform(key, x.shape) < x.astype(jnp.float32)).astype(jnp.float32)
-
-
 def draw_joint(batch: tuple[Array, Array], key: Key[Array, ""]) -> Float[Array, "rows 794"]:
     """Binary images, drawn afresh, with one-hot classes."""
     x, y = batch
-    return jnp.concatenate([draw_pixels(x, key), jax.nn.one_hot(y, CLASSES)], 1)
+    return jnp.concatenate([corruption.binarise(x, key), jax.nn.one_hot(y, CLASSES)], 1)
 
 
 @dataclass(frozen=True)
@@ -241,20 +237,6 @@ def seconds(context: Context, method: str) -> float:
     """Time spent on a learner, with the part it shares with others."""
     names = [method] if method not in ("SAP", "Trans-SAP") else [FIRST, method]
     return sum(context.clock.stages.get(f"learn, {name}", 0.0) for name in names)
-
-
-def store(model: Any) -> Arrays:
-    """The parameters of a model as arrays for a stage."""
-    leaves = jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array))
-    return {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-
-
-def restore(model: Any, arrays: Arrays) -> Any:
-    """The model with the parameters of `store`."""
-    inside, outside = eqx.partition(model, eqx.is_inexact_array)
-    count = len(jax.tree.leaves(inside))
-    leaves = [jnp.asarray(arrays[f"leaf{i}"]) for i in range(count)]
-    return eqx.combine(jax.tree.unflatten(jax.tree.structure(inside), leaves), outside)
 
 
 def estimate(

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, Key
 from undirected.core.protocols import Info
 from undirected.evaluation import log_likelihood
 from undirected.experiments.record import Outcome, Row
-from undirected.experiments.stages import Context
+from undirected.experiments.stages import Context, restore, store
 from undirected.experiments.tempered import _common
 from undirected.learning import Batches, ContrastiveDivergence, fit
 from undirected.models import RBM, GaussianRBM, Stack, draw_features
@@ -115,7 +115,7 @@ def run_task(task: Task, config: dict[str, Any], seed: int, context: Context) ->
         rows, notes = _baseline(task, config, seed, context), []
         sheet = [task.draw(task.x[:20])]
         for method, steps, found in learning.run_all(config["methods"], BlockGibbs()):
-            model = _common.restore(start, found)
+            model = restore(start, found)
             score = context.stage(
                 f"AIS, {method}", partial(_score, model, test, means, config, seed)
             )
@@ -154,9 +154,9 @@ def _learn_bottom(task: Task, config: dict[str, Any], seed: int, context: Contex
             log_every=config["chunk"],
             on_event=lambda p: context.progress(f"features: update {p.step} of {p.total}"),
         )
-        return _common.store(result.model)
+        return store(result.model)
 
-    return _common.restore(start, context.stage("learn, features", work))
+    return restore(start, context.stage("learn, features", work))
 
 
 def _features(bottom: GaussianRBM, parts: dict[str, Pixels], seed: int) -> _common.Arrays:

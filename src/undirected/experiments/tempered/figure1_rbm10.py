@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from undirected.experiments.record import Outcome, Row, curve
-from undirected.experiments.stages import Context
+from undirected.experiments.stages import Context, restore
 from undirected.experiments.tempered import _common
 from undirected.learning import Batches, ImportanceSampled, PseudoLikelihood
 from undirected.models import RBM
@@ -97,7 +97,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     notes = []
     for method, steps, found in _run_all(learning, config):
         name = NAMES.get(method, method)
-        model = _common.restore(start, found)
+        model = restore(start, found)
         for part, v in (("training", some), ("test", jnp.asarray(digits.test[:, :PIXELS]))):
             value = float(_mean_log_p(model, v))
             metric = f"{part} log-probability (nats)"

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.layout import random_units
 from undirected.core.protocols import Info, Kernel
 from undirected.experiments.record import Outcome, Row, curve
-from undirected.experiments.stages import Context
+from undirected.experiments.stages import Context, restore
 from undirected.experiments.tempered import _common
 from undirected.models import SemiRestrictedBM, tempered
 from undirected.report.images import image_grid
@@ -85,7 +85,7 @@ def _run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     learning = _common.joint_learning(digits, config, seed, context, lambda model: 0.0)
     objective, steps = _common.learner("SAP", config, Gibbs())
     found = learning.run("SAP", objective, steps)
-    model = _common.restore(learning.start, found)
+    model = restore(learning.start, found)
     refreshed = context.stage("tempered run", partial(_refresh, model, found, config, seed))
     sheets = {BEFORE: found["particles"], AFTER: refreshed["x"]}
     sheets[SAMPLES] = _sample(model, config, seed, context)

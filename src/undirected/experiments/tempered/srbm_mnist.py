@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from undirected.evaluation import log_likelihood
 from undirected.evaluation.estimate import mean
 from undirected.experiments.record import Outcome, Row, curve
-from undirected.experiments.stages import Context
+from undirected.experiments.stages import Context, restore
 from undirected.experiments.tempered import _common
 from undirected.models import SemiRestrictedBM
 from undirected.report.images import image_grid
@@ -94,7 +94,7 @@ def _run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     rows: list[Row] = []
     notes, sheet, lines = [], [], {}
     for method, steps, found in learning.run_all(config["methods"], Gibbs()):
-        model = _common.restore(learning.start, found)
+        model = restore(learning.start, found)
         score = context.stage(f"AIS, {method}", partial(_score, model, digits, config, seed))
         rows += _rows(method, model, test, score, _common.acceptance(found))
         seen = np.isfinite(found["curve.validation"])
