@@ -126,8 +126,11 @@ def test_mplp_meets_the_relaxation_from_above():
         return np.asarray(jax.jit(jax.vmap(lambda m: mplp.dual(m.lower())))(stacked))
 
     early, late = duals(5), duals(3000)
-    program = LinearProgram()
-    optimum = np.array([program.relax(m.lower()).value for m in models])
+    optimum, cut = (
+        np.array([LinearProgram(solver).relax(m.lower()).value for m in models])
+        for solver in ("highs", "cut")
+    )
+    assert np.allclose(cut, optimum, atol=1e-7)
     truth = np.array([oracle.pairwise(*_plain(m)).best_value for m in models])
     assert (late >= optimum - 1e-9).all() and (early >= late - 1e-9).all()
     assert np.allclose(late, optimum, atol=1e-4)
@@ -151,7 +154,7 @@ def test_a_tight_relaxation_is_rounded_to_the_best_state():
         (model.lower(), truth),
         (clamp(model.lower(), mask, x), truth.given(np.asarray(mask), np.asarray(x))),
     ):
-        for infer in (LinearProgram(), MPLP.plan(where)):
+        for infer in (LinearProgram(), LinearProgram("cut"), MPLP.plan(where)):
             found = infer(p)
             assert np.array_equal(found.unary, t.best)
             assert float(found.log_z) == pytest.approx(t.best_value, abs=1e-6)
@@ -163,7 +166,7 @@ def test_perturbed_maxima_by_other_solvers():
     where = graph.grid(2, 2)
     model = Ising(jnp.asarray([0.5, -0.5, 0.2, 0.3]), jnp.zeros(4), where)
     key = jax.random.key(0)
-    for infer in (LinearProgram(), MPLP.plan(where)):
+    for infer in (LinearProgram(), LinearProgram("cut"), MPLP.plan(where)):
         draws = PerturbAndMap(infer, 20).draw(model.lower(), key)
         assert set(np.unique(draws.x)) == {0.0, 1.0}
 
@@ -172,6 +175,8 @@ def test_refusals():
     model, _ = cases()["factor graph"]
     with pytest.raises(UnsupportedFactor, match="binary units"):
         LinearProgram()(model.lower())
+    with pytest.raises(UndirectedError, match="solver is 'simplex'; pass 'highs' or 'cut'"):
+        LinearProgram("simplex")
     with pytest.raises(UnsupportedFactor, match="got Tables, Tables"):
         MPLP.plan(graph.complete(8))(model.lower())
     with pytest.raises(UndirectedError, match=r"planned for 3 edges.*complete\(4\)"):

@@ -25,21 +25,19 @@ def gaussian_ep(
     """Mean and variance of every visible unit after `layers` parallel sweeps.
 
     `unary` are the natural parameters of each unit before any message: its prior, or evidence.
-    Messages to the visibles start at (0, -1/2), those to the hiddens at 0. Stretches of
-    sqrt(layers) sweeps are computed again in the reverse pass instead of stored.
+    Messages to the visibles start at (0, -1/2), those to the hiddens at 0. Only the messages
+    between stretches of sqrt(layers) sweeps are stored for the reverse pass.
     """
     size = (len(unary[0]), *weight.shape)
     zero = jnp.zeros(size, weight.dtype)
     stride = math.isqrt(layers - 1) + 1
 
+    @jax.checkpoint
     def sweep(messages: tuple, _: None) -> tuple[tuple, None]:
         to_visible, to_hidden = messages
-        first, second = (
-            (u + m.sum(2))[:, :, None] - m for u, m in zip(unary, to_visible, strict=True)
-        )
-        cavity = _moments(first, second)
+        cavity = [(u + m.sum(2))[:, :, None] - m for u, m in zip(unary, to_visible, strict=True)]
         odds = (hidden_bias[None] + to_hidden.sum(1))[:, None, :] - to_hidden
-        return (_to_visible(weight, odds, cavity), _to_hidden(weight, cavity)), None
+        return _renew(weight[None], odds, *cavity), None
 
     @jax.checkpoint
     def stretch(messages: tuple, _: None) -> tuple[tuple, None]:
@@ -49,28 +47,24 @@ def gaussian_ep(
     messages, _ = jax.lax.scan(stretch, messages, None, layers // stride)
     messages, _ = jax.lax.scan(sweep, messages, None, layers % stride)
     first, second = (u + m.sum(2) for u, m in zip(unary, messages[0], strict=True))
-    return _moments(first, second)
+    variance = 1 / _precision(second)
+    return first * variance, variance
 
 
-def _moments(t1: Array, t2: Array) -> Gaussian:
-    """Mean and variance, the variance kept below `WIDEST`."""
-    variance = -0.5 / jnp.minimum(t2, -0.5 / WIDEST)
-    return t1 * variance, variance
+def _precision(second: Array) -> Array:
+    return jnp.maximum(-2 * second, 1 / WIDEST)
 
 
-def _to_hidden(weight: Array, cavity: Gaussian) -> Array:
-    """log of the mean of exp(w v): w mu + w^2 var / 2."""
-    mean, variance = cavity
-    w = weight[None]
-    return w * mean + 0.5 * variance * w**2
+def _renew(weight: Array, odds: Array, first: Array, second: Array) -> tuple[Gaussian, Array]:
+    """Messages both ways, given the log-odds of the hidden units and the cavities of the visibles.
 
-
-def _to_visible(weight: Array, odds: Array, cavity: Gaussian) -> Gaussian:
-    """Moment-matched belief of a mixture of two Gaussians, less the cavity."""
-    mean, variance = cavity
-    step = variance * weight[None]
-    p = jax.nn.sigmoid(odds + _to_hidden(weight, cavity))
-    belief_mean = mean + p * step
-    belief_variance = variance + p * (1 - p) * step**2
-    t1 = belief_mean / belief_variance - mean / variance
-    return t1, 0.5 / variance - 0.5 / belief_variance
+    To a hidden unit log of the mean of exp(w v), w mu + w^2 var / 2; to a visible one the moment-
+    matched belief of a mixture of two Gaussians, less the cavity.
+    """
+    precision = _precision(second)
+    variance = 1 / precision
+    mean, step = first * variance, variance * weight
+    to_hidden = weight * (mean + 0.5 * step)
+    p = jax.nn.sigmoid(odds + to_hidden)
+    belief = 1 / (variance + p * (1 - p) * step**2)
+    return ((mean + p * step) * belief - first, 0.5 * (precision - belief)), to_hidden

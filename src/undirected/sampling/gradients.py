@@ -1,6 +1,7 @@
 """Gibbs with gradients: single-site moves proposed by the gradient of the energy."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +16,10 @@ from undirected.core.moments import values
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric, pulls
 from undirected.core.protocols import Info, Lowerable
+from undirected.kernels.flips import flip_sites
+
+STRETCH = 256
+"""Updates of a dense model between two times that its slopes are summed anew."""
 
 
 class GradientState(eqx.Module):
@@ -66,20 +71,66 @@ class GibbsWithGradients:
         p = model.lower()
         x = state.x.reshape(-1, state.x.shape[-1])
         loose = jnp.broadcast_to(free, state.x.shape).reshape(x.shape)
-
-        def update(i: Int[Array, ""], carry: tuple) -> tuple:
-            x, slope, accepted = carry
-            pick_key, accept_key = jax.random.split(jax.random.fold_in(key, i))
-            unit = jax.random.categorical(pick_key, log_proposal(p, x, slope, loose))
-            moved, new_slope, log_ratio = propose(p, x, slope, loose, unit)
-            level = jnp.log(jax.random.uniform(accept_key, log_ratio.shape, x.dtype))
-            yes = (level < log_ratio)[:, None]
-            return jnp.where(yes, moved, x), jnp.where(yes, new_slope, slope), accepted + yes[:, 0]
-
-        start = x, gradient(p, x), jnp.zeros(len(x), x.dtype)
-        x, _, accepted = lax.fori_loop(0, self.updates, update, start)
+        weight = _dense_weight(p)
+        if weight is None:
+            x, accepted = _updates(p, x, loose, self.updates, key)
+        else:
+            x, accepted = _flips(p, weight, x, loose, self.updates, key)
         share = (accepted / self.updates).reshape(state.x.shape[:-1])
         return GradientState(x.reshape(state.x.shape)), {"accepted": share}
+
+
+def _dense_weight(p: Potentials) -> Float[Array, "n n"] | None:
+    """The weights of a binary model whose only factor couples all pairs of units."""
+    match p.factors:
+        case (Symmetric(weight=weight),) if p.layout.is_binary and len(weight) == p.layout.n:
+            return weight
+    return None
+
+
+def _flips(
+    p: Potentials,
+    weight: Float[Array, "n n"],
+    x: Float[Array, "chains n"],
+    free: Array,
+    updates: int,
+    key: Key[Array, ""],
+) -> tuple[Array, Array]:
+    """The states after all updates, and the number accepted; slopes are summed anew every stretch.
+
+    For dense binary models (see `kernels.flips`).
+    """
+
+    def stretch(state: tuple[Array, Array], length: int, number: Any) -> tuple[Array, Array]:
+        x, accepted = state
+        shape = (len(x), length, 2)
+        uniform = jax.random.uniform(jax.random.fold_in(key, number), shape, x.dtype)
+        x, more = flip_sites(weight, gradient(p, x), x, free, uniform)
+        return x, accepted + more
+
+    whole, rest = divmod(updates, STRETCH)
+    state = x, jnp.zeros(len(x), x.dtype)
+    state = lax.fori_loop(0, whole, lambda i, s: stretch(s, STRETCH, i), state)
+    return stretch(state, rest, whole) if rest else state
+
+
+def _updates(
+    p: Potentials, x: Float[Array, "chains n"], free: Array, updates: int, key: Key[Array, ""]
+) -> tuple[Array, Array]:
+    """The states after all updates, and the number accepted, for any model."""
+
+    def update(i: Int[Array, ""], carry: tuple) -> tuple:
+        x, slope, accepted = carry
+        pick_key, accept_key = jax.random.split(jax.random.fold_in(key, i))
+        unit = jax.random.categorical(pick_key, log_proposal(p, x, slope, free))
+        moved, new_slope, log_ratio = propose(p, x, slope, free, unit)
+        level = jnp.log(jax.random.uniform(accept_key, log_ratio.shape, x.dtype))
+        yes = (level < log_ratio)[:, None]
+        return jnp.where(yes, moved, x), jnp.where(yes, new_slope, slope), accepted + yes[:, 0]
+
+    start = x, gradient(p, x), jnp.zeros(len(x), x.dtype)
+    x, _, accepted = lax.fori_loop(0, updates, update, start)
+    return x, accepted
 
 
 def gradient(p: Potentials, x: Float[Array, "chains n"]) -> Float[Array, "chains n"]:

@@ -13,11 +13,13 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.layout import random_units
 from undirected.core.moments import mean_statistics
+from undirected.core.noise import logistic
 from undirected.core.potentials import Beliefs, inner
 from undirected.core.protocols import Info, Kernel
 from undirected.data import border_ownership, mnist
 from undirected.data.ownership import CONTOUR, SIDE
 from undirected.inference import MaxProduct
+from undirected.kernels.sequential import scan_sites
 from undirected.learning import Batches, Ensemble, fit, member, stack
 from undirected.learning.phases import detach
 from undirected.models import Ising
@@ -207,14 +209,23 @@ class SiteGibbs:
     def step(
         self, model: Any, state: SiteState, free: Bool[Array, " n"], key: Key[Array, ""]
     ) -> tuple[SiteState, Info]:
-        """`updates` sites, one after the other."""
-        weights, bias = model.couplings, model.bias
+        """`updates` sites, one after the other, at most all of them at a time."""
+        n, done = state.x.shape[1], 0
+        while done < self.updates:
+            count = min(self.updates - done, n)
+            state = _visit(model, state, free, count, jax.random.fold_in(key, done))
+            done += count
+        return state, {}
 
-        def visit(i: Array, state: SiteState) -> SiteState:
-            x, site = state.x, state.site
-            noise = jax.random.logistic(jax.random.fold_in(key, i), (len(x),), x.dtype)
-            on = (x @ weights[site] + bias[site] + noise > 0).astype(x.dtype)
-            x = x.at[:, site].set(jnp.where(free[site], on, x[:, site]))
-            return SiteState(x, (site + 1) % x.shape[1])
 
-        return jax.lax.fori_loop(0, self.updates, visit, state), {}
+def _visit(
+    model: Any, state: SiteState, free: Bool[Array, " n"], count: int, key: Key[Array, ""]
+) -> SiteState:
+    """The next `count` sites, which see the others as a field that stays."""
+    x, n = state.x, state.x.shape[1]
+    sites = (state.site + jnp.arange(count)) % n
+    inside, here = model.couplings[sites][:, sites], x[:, sites]
+    outside = x.at[:, sites].set(0.0) @ model.couplings[:, sites] + model.bias[sites][None]
+    loose = jnp.broadcast_to(free[sites][None], here.shape)
+    new = scan_sites(inside, outside, here, loose, logistic(key, here.shape))
+    return SiteState(x.at[:, sites].set(new), (state.site + count) % n)

@@ -87,16 +87,17 @@ def query_train(
 ) -> BestOfEach:
     """Learn a stack of networks; each keeps the state that answered the validation targets best.
 
-    `how` has the rate of Adam, which falls along a cosine to the share `decay`, and the epochs.
+    `how` has the rate of Adam, which falls along a cosine to the share `decay`, the epochs, and
+    where it helps the decay of weights.
     """
     best = BestOfEach(lambda models, key: scores(models, valid, targets))
     batches = Batches(train, config["batch"], seed)
     every = batches.steps(config["validate_every"])
-    steps = batches.steps(how["epochs"])
+    rate = optax.cosine_decay_schedule(how["rate"], batches.steps(how["epochs"]), config["decay"])
     fit(
         start,
         Ensemble(QueryTraining(queries)),
-        optax.adam(optax.cosine_decay_schedule(how["rate"], steps, config["decay"])),
+        optax.adamw(rate, weight_decay=how.get("weight_decay", 0.0), mask=_matrices),
         batches,
         jax.random.key(seed),
         epochs=how["epochs"],
@@ -106,6 +107,11 @@ def query_train(
         mode="min",
     )
     return best
+
+
+def _matrices(models: Any) -> Any:
+    """Which parameters of a stack are matrices of weights."""
+    return jax.tree.map(lambda a: eqx.is_array(a) and a.ndim == 3, models)
 
 
 def scores(

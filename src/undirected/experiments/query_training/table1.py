@@ -46,11 +46,11 @@ _SETS = {
     "adult": {"hidden": 50, "rate": 0.01, "epochs": 1000},
     "connect4": {"hidden": 50, "rate": 0.003, "epochs": 1000},
     "digits": {"hidden": 50, "rate": 0.003, "epochs": 1000},
-    "dna": {"hidden": 50, "rate": 0.01, "epochs": 1000},
+    "dna": {"hidden": 50, "rate": 0.01, "epochs": 1000, "weight_decay": 0.5},
     "mushrooms": {"hidden": 50, "rate": 0.003, "epochs": 1000},
     "nips": {"hidden": 200, "rate": 0.003, "epochs": 200},
-    "ocr_letters": {"hidden": 50, "rate": 0.003, "epochs": 1000},
-    "web": {"hidden": 100, "rate": 0.003, "epochs": 1000},
+    "ocr_letters": {"hidden": 50, "rate": 0.003, "epochs": 400},
+    "web": {"hidden": 100, "rate": 0.003, "epochs": 400},
 }
 _FULL: dict[str, Any] = {
     "sets": _SETS,
@@ -76,7 +76,7 @@ _FULL: dict[str, Any] = {
 _QUICK = {
     **_FULL,
     "sets": {
-        "dna": {"hidden": 50, "rate": 0.01, "epochs": 60},
+        "dna": {"hidden": 50, "rate": 0.01, "epochs": 60, "weight_decay": 0.5},
         "mushrooms": {"hidden": 50, "rate": 0.01, "epochs": 100},
         "digits": {"hidden": 50, "rate": 0.01, "epochs": 30},
     },
@@ -145,7 +145,9 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     ]
     notes = [
         "The learning rate falls along a cosine to a tenth, and validation asks the same queries "
-        "every time; the authors' program keeps the rate and draws new queries.",
+        "every time; the authors' program keeps the rate and draws new queries. So ocr_letters and "
+        "web, the two sets with the most work, are given 400 epochs for the authors' 1000.",
+        "Weights decay on dna, the set with the fewest rows for its columns, by validation.",
         "AdVIL rows have no figure of ours: the paper's are quoted.",
         "Gibbs answers average p(v | h) over the samples; the paper averages binary samples.",
         "In the DBM the second hidden layer is never a target; the authors' program trains it "

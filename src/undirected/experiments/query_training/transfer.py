@@ -35,7 +35,7 @@ _FULL: dict[str, Any] = {
 }
 _QUICK = {
     **_FULL,
-    "epochs": 30,
+    "epochs": 12,
     "rate": {"RBM": 0.01, "perceptron": 0.003},
     "batch": 100,
     "runs": 1,
