@@ -28,7 +28,7 @@ def _random_rbm(scale: float) -> dict[str, np.ndarray]:
 
 
 def _block_gibbs(chains: int) -> Case:
-    sweeps = 5
+    sweeps = {100: 50, 1000: 20}.get(chains, 5)
 
     def inputs() -> Arrays:
         start = (np.random.default_rng(1).random((chains, V)) < 0.5).astype(np.float32)

@@ -16,11 +16,13 @@ def iterate(
     start: Any,
     iterations: int | Array,
     tolerance: float | None,
+    unroll: int = 1,
 ) -> tuple[Any, Float[Array, ""], Int[Array, ""]]:
     """Apply `step`, which gives (state, change), until the change is at most `tolerance`.
 
     Without a tolerance all iterations are made, and reverse-mode autodiff works. Returns the state,
-    the last change and the number of iterations.
+    the last change and the number of iterations. `unroll`: iterations that are compiled as one,
+    where their number is fixed.
     """
 
     def advance(carry: tuple) -> tuple:
@@ -30,7 +32,8 @@ def iterate(
     dtype = jnp.result_type(*jax.tree.leaves(start))
     first = start, jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32)
     if tolerance is None:
-        return jax.lax.fori_loop(0, iterations, lambda _, carry: advance(carry), first)
+        fixed = {"unroll": unroll} if isinstance(iterations, int) else {}
+        return jax.lax.fori_loop(0, iterations, lambda _, carry: advance(carry), first, **fixed)
     bound = tolerance
     return jax.lax.while_loop(lambda c: (c[1] > bound) & (c[2] < iterations), advance, first)
 

@@ -67,7 +67,8 @@ def sum_product(
     ones = jnp.ones_like(odds)
     if start is None:
         start = ones, jnp.zeros_like(row_fields), jnp.zeros_like(col_fields)
-    end, change, count = iterate(step, (ones if damping else None, *start), iterations, tolerance)
+    first = (ones if damping else None, *start)
+    end, change, count = iterate(step, first, iterations, tolerance, unroll=2)
     return jnp.log(end[1])[:a, :b], end[2][:a], end[3][:b], change, count
 
 

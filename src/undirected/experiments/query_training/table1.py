@@ -51,6 +51,7 @@ _SETS = {
     "nips": {"hidden": 200, "rate": 0.003, "epochs": 200},
     "ocr_letters": {"hidden": 50, "rate": 0.003, "epochs": 400},
     "web": {"hidden": 100, "rate": 0.003, "epochs": 400},
+    "rcv1_valid_only": {"hidden": 50, "rate": 0.003, "epochs": 400},
 }
 _FULL: dict[str, Any] = {
     "sets": _SETS,
@@ -138,7 +139,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
             found = context.stage(f"{name}, {model}: QT", partial(_train, *work))
             rows.append(_row(name, "QT", model, found["test"]))
             curves[model][name] = found["epoch"], found["validation"]
-            rows += [_quoted(name, method, model) for method in ("AdVIL-BP", "AdVIL-Gibbs")]
+            if name in NAMES:
+                rows += [_quoted(name, method, model) for method in ("AdVIL-BP", "AdVIL-Gibbs")]
     plots = [
         curve(f"QT, {model}: validation", "epoch", "NCE (bits)", series)
         for model, series in curves.items()
@@ -148,6 +150,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         "every time; the authors' program keeps the rate and draws new queries. So ocr_letters and "
         "web, the two sets with the most work, are given 400 epochs for the authors' 1000.",
         "Weights decay on dna, the set with the fewest rows for its columns, by validation.",
+        "rcv1_valid_only: the 10,000 validation rows of rcv1, cut 60 : 20 : 20 in their order, "
+        "where the whole set cannot be had; not to be compared with the paper's column.",
         "AdVIL rows have no figure of ours: the paper's are quoted.",
         "Gibbs answers average p(v | h) over the samples; the paper averages binary samples.",
         "In the DBM the second hidden layer is never a target; the authors' program trains it "
@@ -171,11 +175,15 @@ def _splits(name: str, config: dict[str, Any]) -> Splits:
     """Rows scaled as in the authors' program: a binary 1 is 0.9999, so its evidence is soft.
 
     Few validation rows are repeated, each time with other queries, so that the choice of a model
-    is not one of lucky queries.
+    is not one of lucky queries. A set that has validation rows alone is cut 60 : 20 : 20.
     """
     rows = config["rows"]
     found = data.rescale(data.load(name))
     parts = {part: getattr(found, part).x for part in ("train", "valid", "test")}
+    if not len(parts["train"]):
+        x = parts["valid"]
+        cuts = np.split(x, [len(x) * 6 // 10, len(x) * 8 // 10])
+        parts = dict(zip(parts, cuts, strict=True))
     splits = {part: x[: rows[part]] for part, x in parts.items()}
     repeats = max(1, config["valid_queries"] // len(splits["valid"]))
     return splits | {"valid": np.tile(splits["valid"], (repeats, 1))}
