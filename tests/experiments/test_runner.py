@@ -118,6 +118,7 @@ def test_seconds_add_up_over_attempts(module, tmp_path, monkeypatch):
     resumed = runner.run(NAME, "smoke", 0, tmp_path / "killed")
     assert resumed.seconds > clean.seconds
     assert resumed.timings["train / a"] == clean.timings["train / a"]
+    assert resumed.timings["score"] == 4 * clean.timings["score"]  # three attempts and the last
 
 
 @pytest.mark.parametrize(

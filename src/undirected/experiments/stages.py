@@ -74,8 +74,10 @@ class Context:
                 self.progress(f"{name}: the stored result cannot be read; running it again")
         self.tell("stage", name)
         begun = time.monotonic()
-        stored = _store(path, fn())
-        self.clock.add(name, time.monotonic() - begun)
+        try:
+            stored = _store(path, fn())
+        finally:
+            self.clock.add(name, time.monotonic() - begun)
         return _load(stored)
 
 
@@ -97,8 +99,8 @@ class Clock:
         return self._earlier + time.monotonic() - self._begun
 
     def add(self, stage: str, seconds: float) -> None:
-        """Note the time a stage took, and save."""
-        self.stages[stage] = seconds
+        """Note the time a stage took, added to that of earlier attempts at it, and save."""
+        self.stages[stage] = self.stages.get(stage, 0.0) + seconds
         self.save()
 
     def save(self) -> None:
