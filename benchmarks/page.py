@@ -126,8 +126,8 @@ What is left on the table, estimated from the times on an H200 (no counters were
   handed up in two steps, are what to try next.
 - On a CPU, 100 chains of block Gibbs are two products of half a millisecond each, shared by two
   cores. Alone on the machine a sweep takes 1.0 to 1.3 times as long as they do; in turns with the
-  peers, whose threads go on waiting for a while, 1.5 times. In a step of persistent chains the
-  products are 0.6 of the time, the rest are passes over the weights and over the random numbers.
+  peers 1.5 times; what costs the rest there was not traced. In a step of persistent chains the
+  products are 0.6 of the time.
 """
 
 

@@ -168,11 +168,7 @@ def propose(
     """The states with one unit moved, their slopes, and the log acceptance ratio."""
     moved, way_back = _moved(p.layout, x, unit)
     change = moved - x
-    match p.factors:
-        case (Symmetric(weight=weight),) if len(weight) == p.layout.n:
-            new_slope = slope + change[jnp.arange(len(x)), unit][:, None] * weight[unit]
-        case _:
-            new_slope = gradient(p, moved)
+    new_slope = gradient(p, moved)
     if not _pairwise(p):
         gain = values(p, moved) - values(p, x)
     else:
