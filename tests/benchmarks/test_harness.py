@@ -1,6 +1,7 @@
 """Interleaving, agreement, failures and memory, with contestants written for the test."""
 
 import json
+import os
 import sys
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 from benchmarks.harness import OURS, Case, Entry
 
 from benchmarks import __main__ as program
-from benchmarks import checks, environments, harness, page
+from benchmarks import checks, counters, environments, harness, page
 
 CONTESTANT = """
 import time
@@ -135,3 +136,25 @@ def test_page_and_documentation(tmp_path):
     assert "&lt;peer&gt;" in svg and "(20 ×)" in svg
     text = page.markdown([json.loads(json.dumps(record))])
     assert "| c" in text and "- c: peer gave no result: x" in text
+
+
+def test_counters_are_read_from_the_profiler(tmp_path, monkeypatch):
+    names = ["ID", "Kernel Name", *counters.READINGS]
+    lines = [names, ["", "", *["%"] * len(counters.READINGS)], ["0", "on_chip", *["1,000.5"] * 99]]
+    text = "\n".join(",".join(f'"{cell}"' for cell in line[: len(names)]) for line in lines)
+    (tmp_path / "ncu").write_text(f"#!/bin/sh\necho ==PROF== words\ncat <<'END'\n{text}\nEND\n")
+    (tmp_path / "ncu").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    rows = {row.case: row.ours for row in counters.record(counters.read()).rows}
+    assert rows["issue slots in use (%)"] == 1000.5
+    assert rows["instructions per message"] == pytest.approx(32 * 1000.5 / 1_027_604_480)
+
+
+def test_a_profiler_that_fails_is_quoted(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="Nsight Compute"):
+        counters.read()
+    (tmp_path / "ncu").write_text("#!/bin/sh\necho no permission\nexit 1\n")
+    (tmp_path / "ncu").chmod(0o755)
+    with pytest.raises(RuntimeError, match="no permission"):
+        counters.read()

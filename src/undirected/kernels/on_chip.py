@@ -125,6 +125,7 @@ def run(
             jax.ShapeDtypeStruct((batch,), jnp.int32),
         ),
         input_output_aliases={3: 4},
+        name="on_chip",
         compiler_params=plgpu.CompilerParams(num_warps=warps, num_stages=1),
         interpret=interpret,
     )(odds, rows, cols, jnp.zeros(batch, jnp.int32))
