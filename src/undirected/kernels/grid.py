@@ -1,7 +1,8 @@
 """Sum-product on an 8-connected grid of categorical variables, as shifted matrix products.
 
-Every message of one direction is renewed by one product of all pixels' cavity beliefs with the
-potential of that direction, and then moved by one pixel (query-training, Appendix B).
+All messages are renewed by one batched product: for each of the eight directions, the pixels'
+cavity beliefs times the potential of that direction, then moved by one pixel (query-training,
+Appendix B).
 """
 
 import jax
@@ -23,33 +24,22 @@ def grid_fields(potentials: Float[Array, "4 states states"], unary: Pixels, laye
     it in state b. Sweeps are computed again in the reverse pass instead of stored.
     """
     nothing = jnp.zeros((2 * len(OFFSETS), *unary.shape), unary.dtype)
+    ways = (*OFFSETS, *((-down, -right) for down, right in OFFSETS))
+    both_ways = jnp.concatenate([potentials, potentials.swapaxes(1, 2)])
+    top = both_ways.max(2)  # moved into the belief, so that no product is zero
+    factor = jnp.exp(both_ways - top[..., None])
 
     @jax.checkpoint
     def sweep(messages: Array, _: None) -> tuple[Array, None]:
-        total = unary + messages.sum(0)
-        renewed = []
-        for d, offset in enumerate(OFFSETS):
-            there, back = messages[2 * d], messages[2 * d + 1]
-            renewed.append(_shift(_send(total - back, potentials[d]), offset))
-            negative = (-offset[0], -offset[1])
-            renewed.append(_shift(_send(total - there, potentials[d].T), negative))
-        return jnp.stack(renewed), None
+        opposite = jnp.roll(messages, len(OFFSETS), 0)
+        cavity = (unary + messages.sum(0))[None] - opposite
+        belief = jax.nn.softmax(cavity + top[:, None, None, None], -1)
+        sent = jnp.einsum("dnrcs,dst->dnrct", belief, factor, precision="highest")
+        sent = jnp.log(sent / sent.sum(-1, keepdims=True) + LEAST)
+        return jnp.stack([_shift(sent[d], way) for d, way in enumerate(ways)]), None
 
     messages, _ = jax.lax.scan(sweep, nothing, None, layers)
     return messages.sum(0)
-
-
-def _send(cavity: Pixels, potential: Float[Array, "states states"]) -> Pixels:
-    """Normalised log messages from beliefs that leave out what the receiver said.
-
-    The largest entry of each row of the potential moves into the belief, so that the product is
-    never zero, however steep the potential is.
-    """
-    top = potential.max(1)
-    belief = jax.nn.softmax(cavity + top[None, None, None], -1)
-    factor = jnp.exp(potential - top[:, None])
-    message = jnp.einsum("nrcs,st->nrct", belief, factor, precision="highest")
-    return jnp.log(message / message.sum(-1, keepdims=True) + LEAST)
 
 
 def _shift(messages: Pixels, offset: tuple[int, int]) -> Pixels:

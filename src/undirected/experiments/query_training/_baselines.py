@@ -48,23 +48,34 @@ def pcd(
 ) -> dict[str, Any]:
     """Persistent chains at every learning rate, on all rows at every step, as the paper does.
 
-    Validated by belief propagation; the rate is the best on the mean over runs. The hidden units
-    of a deep model given the data are those of mean field (Salakhutdinov & Hinton 2009).
+    The hidden units of a deep model given the data are those of mean field, and its first layer
+    begins as an RBM that was learned so (Salakhutdinov & Hinton 2009): from small weights alone,
+    mean field never finds a use for the second.
     """
+    runs, layers, n = config["runs"], config["layers"], splits["train"].shape[1]
+    count = runs * len(config["pcd"]["rates"])
+    keys = jax.random.split(jax.random.key(seed), count)
+    rbms = stack([create("RBM", n, how["hidden"], key) for key in keys])
+    models, rate = _persistent(rbms, None, splits, config, seed)
+    if kind == "DBM":
+        deep = stack([create("DBM", n, how["hidden"], key) for key in keys])
+        posterior = MeanField(config["pcd"]["mean_field"], 1e-3)
+        models, rate = _persistent(_onto(models, deep), posterior, splits, config, seed)
+    bp = scores(_asked(models, layers), splits["test"], targets_of(splits["test"], seed))
+    gibbs = [_gibbs(member(models, i), splits["test"], config, seed) for i in range(runs)]
+    return {"BP": bp, "Gibbs": np.array(gibbs), "rate": np.array(rate)}
+
+
+def _persistent(
+    start: Any, posterior: MeanField | None, splits: Splits, config: dict[str, Any], seed: int
+) -> tuple[Any, float]:
+    """All runs at the rate that validates best on their mean, each at its best time."""
     settings, runs, layers = config["pcd"], config["runs"], config["layers"]
-    rates = np.repeat(settings["rates"], runs)
-    keys = jax.random.split(jax.random.key(seed), len(rates))
     x, valid = splits["train"], splits["valid"]
-    start = stack([create(kind, x.shape[1], how["hidden"], key) for key in keys])
-
+    rates = np.repeat(settings["rates"], runs)
     chains = min(settings["chains"], len(x))
-    posterior = None if kind == "RBM" else MeanField(settings["mean_field"], 1e-3)
     targets = targets_of(valid, seed + 1)
-
-    def validate(models: Any, key: Key[Array, ""]) -> np.ndarray:
-        return scores(_asked(models, layers), valid, targets)
-
-    best = BestOfEach(validate)
+    best = BestOfEach(lambda models, key: scores(_asked(models, layers), valid, targets))
     fit(
         start,
         Ensemble(Persistent(BlockGibbs(), chains, posterior=posterior), rates=rates),
@@ -80,9 +91,14 @@ def pcd(
     assert best.values is not None
     chosen = int(best.values.reshape(-1, runs).mean(1).argmin())
     models = jax.tree.map(lambda a: a[chosen * runs : (chosen + 1) * runs], best.models)
-    bp = scores(_asked(models, layers), splits["test"], targets_of(splits["test"], seed))
-    gibbs = [_gibbs(member(models, i), splits["test"], config, seed) for i in range(runs)]
-    return {"BP": bp, "Gibbs": np.array(gibbs), "rate": np.array(settings["rates"][chosen])}
+    return models, settings["rates"][chosen]
+
+
+def _onto(rbms: RBM, deep: DeepBM) -> DeepBM:
+    """Stacks of deep models whose first layers are these RBMs, in turn."""
+    turns = np.arange(len(deep.biases[0])) % len(rbms.weights)
+    first, visible, hidden = (a[turns] for a in (rbms.weights, rbms.visible_bias, rbms.hidden_bias))
+    return DeepBM((first, deep.weights[1]), (visible, hidden, deep.biases[2]))
 
 
 def pl(
