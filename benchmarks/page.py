@@ -130,14 +130,11 @@ What is left on the table; the counters of the kernel on chip are at the end of 
   hide the meetings behind. More warps or wider tiles spill.
 - Pallas does not offer relaxed order for the counter. Odds in shared memory, which no meeting
   empties, and sums added up in the second-level cache are what to try next.
-- On a CPU every contestant is slower in turns with the others than alone on the machine, and ours
-  more than most. Alone, belief propagation at 1000×500 takes 4.5 ms: 2.1 to read, divide and write
-  the messages twenty times, the rest for their sums.
-- Alone, a sweep of block Gibbs with 100 chains takes 1.26 ms: 0.92 for its two products, 0.20 for
-  128,400 random draws, 0.14 to hold fixed units and to join the blocks. Of 10.9 ms with 1,000 chains
-  the products are 9.4. To be twice as fast as scikit-learn, 2.4 ms in turns, all but the products
-  would have to take 0.05 ms.
-- Alone, a step of persistent chains takes 3.7 ms, and its five products 2.5.
+- On a CPU the contestants are slower in turns with each other than alone on the machine. "Where the
+  time goes" below is of our loops alone, whole and with parts left out. Belief propagation spends
+  half its time on sums of messages, block Gibbs four fifths on its two products, a step of
+  persistent chains three fifths on its five. To be twice as fast as scikit-learn with 100 chains,
+  all but the products would have to take a twentieth of what they do.
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.harness import OURS, Case, Entry
 
 from benchmarks import __main__ as program
-from benchmarks import checks, counters, environments, harness, page
+from benchmarks import checks, counters, environments, harness, page, parts
 
 CONTESTANT = """
 import time
@@ -158,3 +158,11 @@ def test_a_profiler_that_fails_is_quoted(tmp_path, monkeypatch):
     (tmp_path / "ncu").chmod(0o755)
     with pytest.raises(RuntimeError, match="no permission"):
         counters.read()
+
+
+def test_the_parts_of_our_loops_are_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmarks.parts", "--quick", "--out", str(tmp_path)])
+    parts.main()
+    found = json.loads((tmp_path / "parts-quick.json").read_text())["rows"]
+    assert {row["method"] for row in found} >= {"all", "without sums", "products alone"}
+    assert all(row["ours"] > 0 for row in found)
