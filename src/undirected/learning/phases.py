@@ -64,23 +64,25 @@ def complete(
     They start at random and move for `steps` kernel steps while the observed units are held. In a
     batch without missing entries `least` steps are made; with none, the hidden units are 0.
     """
-    layout = model.layout
-    start_key, init_key, key = jax.random.split(key, 3)
+    layout, n = model.layout, v.shape[1]
     seen = observed(layout, v)
     count = jnp.where(seen.all(), least, steps)
-    start = jax.lax.cond(
-        count == 0,
-        lambda: jnp.zeros((len(v), layout.n), v.dtype),
-        lambda: random_units(layout, start_key, (len(v),)).astype(v.dtype),
-    )
-    n = v.shape[1]
-    x = start.at[:, :n].set(jnp.where(seen, v, start[:, :n]))
-    free = jnp.ones(x.shape, bool).at[:, :n].set(~seen)
 
-    def move(i: Array, state: Any) -> Any:
-        return kernel.step(model, state, free, jax.random.fold_in(key, i))[0]
+    def sample() -> Float[Array, "rows n"]:
+        start_key, init_key, move_key = jax.random.split(key, 3)
+        start = random_units(layout, start_key, (len(v),)).astype(v.dtype)
+        x = start.at[:, :n].set(jnp.where(seen, v, start[:, :n]))
+        free = jnp.ones(x.shape, bool).at[:, :n].set(~seen)
 
-    return jax.lax.fori_loop(0, count, move, kernel.init(model, x, init_key)).x
+        def move(i: Array, state: Any) -> Any:
+            return kernel.step(model, state, free, jax.random.fold_in(move_key, i))[0]
+
+        return jax.lax.fori_loop(0, count, move, kernel.init(model, x, init_key)).x
+
+    def as_given() -> Float[Array, "rows n"]:
+        return jnp.pad(v, ((0, 0), (0, layout.n - n)))
+
+    return sample() if least else jax.lax.cond(count == 0, as_given, sample)
 
 
 def posterior_means(
