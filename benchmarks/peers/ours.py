@@ -178,24 +178,38 @@ def _after(first, p, optimiser):
 
 def deconvolution(given):
     """Construction and so many sweeps: the stamped images as one factor group."""
-    images = jnp.asarray(given["images"])
-    F, h, w = (int(n) for n in given["features"])
-    N, R, C = images.shape
-
-    def run():
-        group = Stamps(None, N, (F, h, w), (R - h + 1, C - w + 1), float(given["penalty"]))
-        unary = jnp.concatenate([jnp.zeros(images.size), jnp.asarray(given["fields"])])
-        model = FactorGraph.create(group.layout, (group,), unary)
-        p = clamp(model.lower(), jnp.ones(images.size, bool), images.ravel().astype(jnp.float32))
-        beliefs = search(p)
-        _, features, locations = group.parts(beliefs)
-        features = features.T.reshape(F, h, w)
-        return {"features": np.asarray(features), "locations": np.asarray(locations)}
-
     search = jax.jit(
         lambda p: MaxProduct(int(given["iterations"]), None, damping=0.5, parallel=True)(p).unary
     )
+
+    def run():
+        group, p = _deconvolution(given)
+        _, features, locations = group.parts(search(p))
+        features = features.T.reshape(given["features"])
+        return {"features": np.asarray(features), "locations": np.asarray(locations)}
+
     return run
+
+
+def construction(given):
+    """The same without the sweeps."""
+
+    def run():
+        jax.block_until_ready(_deconvolution(given)[1])
+        return {}
+
+    return run
+
+
+def _deconvolution(given):
+    images = jnp.asarray(given["images"])
+    F, h, w = (int(n) for n in given["features"])
+    N, R, C = images.shape
+    group = Stamps(None, N, (F, h, w), (R - h + 1, C - w + 1), float(given["penalty"]))
+    unary = jnp.concatenate([jnp.zeros(images.size), jnp.asarray(given["fields"])])
+    model = FactorGraph.create(group.layout, (group,), unary)
+    p = clamp(model.lower(), jnp.ones(images.size, bool), images.ravel().astype(jnp.float32))
+    return group, p
 
 
 def susceptibility(given):
