@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy as np
 from benchmarks.environments import FOLDER, Environment, own, prepare
 
 OURS = "ours"
+PAUSE, SHORT = 0.15, 1.0
+"""Seconds between turns, and what counts as a short repetition."""
 Arrays = Mapping[str, np.ndarray]
 Check = Callable[[Arrays, Arrays, Arrays], str]
 """Of the inputs, our answer and a peer's: what is wrong, empty where they agree."""
@@ -174,7 +177,18 @@ def _repeat(running: list[tuple[Entry, Timing, Process]], repeats: int, seconds:
         for _, timing, process in running:
             if timing.problem or (timing.seconds and sum(timing.seconds) > seconds):
                 continue
-            _guard(timing, lambda p=process, t=timing: t.seconds.append(p.ask(do="run")["seconds"]))
+            _guard(timing, lambda p=process, t=timing: _turn(p, t))
+
+
+def _turn(process: Process, timing: Timing) -> None:
+    """One repetition, after a pause in which threads of others fall asleep.
+
+    A short one is preceded by one that is not timed, so that caches are its own.
+    """
+    time.sleep(PAUSE)
+    if timing.seconds and timing.seconds[-1] < SHORT:
+        process.ask(do="run")
+    timing.seconds.append(process.ask(do="run")["seconds"])
 
 
 def _compare(

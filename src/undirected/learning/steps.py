@@ -1,4 +1,4 @@
-"""Training steps on the device: one compiled loop that ends early if a step is not finite."""
+"""Training steps on the device: one compiled loop, made again with care if it was not finite."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,9 +42,10 @@ def make_advance(
     """`advance(state, data, rows, start, stop, key) -> (state, step, metrics, finite)`.
 
     Makes steps start..stop-1 on the batches in `rows`, of which only the first stop - start count.
-    It ends after a step whose loss, gradient, new parameters or new carry are not finite: `finite`
-    says what is, `step` counts the good steps, and a call with that `stop` gives the good state.
-    `metrics` are means over the steps.
+    Whether all went well shows at the end, where what is not finite stays so. If it did not, the
+    steps are made again, up to one whose loss, gradient, new parameters or new carry are not
+    finite: `finite` says what is, `step` counts the good steps, and a call with that `stop` gives
+    the good state. `metrics` are means over the steps.
     """
     value_name = getattr(objective, "value_name", "surrogate")
 
@@ -71,9 +72,10 @@ def make_advance(
         return TrainState(eqx.combine(parameters, rest), memory, carry), metrics, finite
 
     @eqx.filter_jit
-    def advance(
-        state: TrainState, data: PyTree, rows: Array, start: Array, stop: Array, key: Array
+    def loop(
+        careful: bool, state: TrainState, data: PyTree, rows: Array, bounds: tuple, key: Array
     ) -> tuple:
+        start, stop = bounds
         arrays, static = eqx.partition(state, eqx.is_array)
 
         def body(loop: tuple) -> tuple:
@@ -82,6 +84,8 @@ def make_advance(
             step_key = jax.random.fold_in(key, at)
             after, metrics, finite = step(before, data, rows[at - start], step_key)
             sums = jax.tree.map(jnp.add, sums, metrics)
+            if not careful:
+                return at + 1, eqx.filter(after, eqx.is_array), sums, fine
             return at + _all(finite), eqx.filter(after, eqx.is_array), sums, finite
 
         _, metrics, finite = eqx.filter_eval_shape(step, state, data, rows[0], key)
@@ -91,7 +95,17 @@ def make_advance(
             lambda loop: (loop[0] < stop) & _all(loop[3]), body, (start, arrays, nothing, fine)
         )
         means = jax.tree.map(lambda total: total / jnp.maximum(at - start, 1), sums)
-        return eqx.combine(arrays, static), at, means, finite
+        after = eqx.combine(arrays, static)
+        parameters = eqx.filter(after.model, trainable)
+        well = _all(_finite("", (sums[value_name], parameters, after.carry)))
+        return (after, at, means, finite), well
+
+    def advance(
+        state: TrainState, data: PyTree, rows: Array, start: Array, stop: Array, key: Array
+    ) -> tuple:
+        given = state, data, rows, (start, stop), key
+        found, well = loop(False, *given)
+        return found if well else loop(True, *given)[0]
 
     return advance
 
