@@ -96,8 +96,9 @@ SHOWN = (TIME, RATIO, "compile (s)", "peak memory (MB)")
 INTRODUCTION = """\
 `make bench` runs this library beside what one would use instead, on the same inputs, in one run:
 repetitions are interleaved, every contestant has a process and every peer an environment of its
-own, answers are compared, compilation is timed apart. `make bench ARGS=--quick` takes under five
-minutes once the peers are installed.
+own, answers are compared, compilation is timed apart. A turn begins with a pause, in which the
+threads of others fall asleep, and where it is short with a run that is not timed.
+`make bench ARGS=--quick` takes under five minutes once the peers are installed.
 The numbers below are those of the committed record; this page is written from it by
 `python -m benchmarks.page results/benchmarks/*.json --docs docs/speed.md`.
 
@@ -130,11 +131,11 @@ What is left on the table; the counters of the kernel on chip are at the end of 
   hide the meetings behind. More warps or wider tiles spill.
 - Pallas does not offer relaxed order for the counter. Odds in shared memory, which no meeting
   empties, and sums added up in the second-level cache are what to try next.
-- On a CPU the contestants are slower in turns with each other than alone on the machine. "Where the
-  time goes" below is of our loops alone, whole and with parts left out. Belief propagation spends
-  half its time on sums of messages, block Gibbs four fifths on its two products, a step of
-  persistent chains three fifths on its five. To be twice as fast as scikit-learn with 100 chains,
-  all but the products would have to take a twentieth of what they do.
+- On a CPU, "Where the time goes" below is of our loops, whole and with parts left out. Belief
+  propagation spends half its time on sums of messages, block Gibbs four fifths on its two products,
+  a step of persistent chains three fifths on its five. By a trace of such a step, a tenth goes to the
+  softplus of the free energies it reports, less to random draws, to gathering rows and to the
+  update.
 """
 
 
