@@ -133,8 +133,8 @@ What is left on the table; the counters of the kernel on chip are at the end of 
   empties, and sums added up in the second-level cache are what to try next.
 - On a CPU, "Where the time goes" below is of our loops, whole and with parts left out. Belief
   propagation spends half its time on sums of messages, block Gibbs four fifths on its two products,
-  a step of persistent chains three fifths on its five. By a trace of such a step, a tenth goes to the
-  softplus of the free energies it reports, less to random draws, to gathering rows and to the
+  a step of persistent chains three fifths on its five. By a trace of such a step, a tenth goes to
+  the softplus of the free energies it reports, less to random draws, to gathering rows and to the
   update.
 """
 
