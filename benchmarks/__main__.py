@@ -17,7 +17,7 @@ from benchmarks.harness import OURS, Case, Timing
 from undirected.experiments import record as records
 from undirected.experiments.record import Record, Row
 
-QUICK = {"repeats": 5, "seconds": 4.0}
+QUICK = {"repeats": 3, "seconds": 2.0}
 FULL = {"repeats": 15, "seconds": 20.0}
 
 
