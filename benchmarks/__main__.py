@@ -3,7 +3,7 @@
 Every contestant runs in a fresh process; peers have virtual environments of their own, made on the
 first run. Repetitions are interleaved, answers are compared, compilation is timed apart. Writes a
 record and a page. `--quick` takes under five minutes once the peers are installed, the full run
-about forty. Close what else runs on the machine first.
+about twenty-five. Close what else runs on the machine first.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from statistics import median
 from benchmarks import harness, page, scaling
 from benchmarks.cases import all_cases
 from benchmarks.harness import OURS, Case, Timing
-from undirected.experiments import record as records
-from undirected.experiments.record import Record, Row
+from benchmarks.saving import make_record, save
+from undirected.experiments.record import Row
 
 QUICK = {"repeats": 3, "seconds": 2.0}
 FULL = {"repeats": 15, "seconds": 20.0}
@@ -42,21 +42,9 @@ def main() -> None:
     if not arguments.only:
         curves, more = scaling.measure(arguments.quick)
         notes += more
-    record = Record(
-        experiment="benchmarks/cpu",
-        profile=profile,
-        config=config,
-        seed=0,
-        device=records.device(),
-        versions=records.versions(),
-        seconds=time.perf_counter() - began,
-        rows=rows,
-        notes=notes,
-        curves=curves,
-        title="Speed beside its peers",
-    )
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    records.write(record, arguments.out / f"cpu-{profile}.json")
+    seconds, title = time.perf_counter() - began, "Speed beside its peers"
+    record = make_record("cpu", profile, config, seconds, rows, title, notes, curves=curves)
+    save(record, arguments.out / f"cpu-{profile}.json")
     page.write([record.to_dict()], arguments.out / f"cpu-{profile}.html")
     print(f"\nWrote {arguments.out / f'cpu-{profile}.json'} and the page beside it")
 

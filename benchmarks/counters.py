@@ -14,11 +14,9 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from benchmarks.gpu import FULL
-from undirected.experiments import record as records
-from undirected.experiments.crbm_bp.speed import random_rbm
+from benchmarks.gpu import FULL, models
+from benchmarks.saving import make_record, save
 from undirected.experiments.record import Record, Row
 from undirected.kernels import on_chip
 
@@ -64,8 +62,7 @@ def main() -> None:
     if arguments.launch:
         return launch()
     found = record(read())
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    records.write(found, arguments.out / "on-chip-full.json")
+    save(found, arguments.out / "on-chip-full.json")
     for row in found.rows:
         print(f"{row.case}: {row.ours:g}")
 
@@ -97,28 +94,18 @@ def record(counters: dict[str, float]) -> Record:
     ]
     each = 32 * counters["smsp__inst_executed.sum"] / (B * V * H * 2 * T)
     rows.insert(2, Row("instructions per message", "on chip", "reading", each, better="lower"))
-    return Record(
-        experiment="benchmarks/gpu-counters",
-        profile="full",
-        config=FULL,
-        seed=0,
-        device=records.device(),
-        versions=records.versions(),
-        seconds=counters["gpu__time_duration.sum"] / 1e9,
-        rows=rows,
-        notes=[f"{B} models of {V}x{H}, {T} iterations; clocks left alone."],
-        title="Counters of the kernel on chip",
-    )
+    seconds = counters["gpu__time_duration.sum"] / 1e9
+    notes = [f"{B} models of {V}x{H}, {T} iterations; clocks left alone."]
+    title = "Counters of the kernel on chip"
+    return make_record("gpu-counters", "full", FULL, seconds, rows, title, notes)
 
 
 def launch() -> None:
-    (rows, cols), batch = FULL["shape"], FULL["batch"]
-    w, b, c = random_rbm(rows, cols, 0)
-    extra = np.random.default_rng(1).normal(size=(batch, rows + cols)).astype(np.float32)
-    inputs = jnp.asarray(w), jnp.asarray(b + extra[:, :rows]), jnp.asarray(c + extra[:, rows:])
+    w, fields = models(FULL)
+    rows, cols = jnp.split(jnp.asarray(fields), [len(w)], 1)
     kernel = jax.jit(lambda *a: on_chip.run(*a, FULL["iterations"]))
     for _ in range(3):
-        jax.block_until_ready(kernel(*inputs))
+        jax.block_until_ready(kernel(jnp.asarray(w), rows, cols))
 
 
 def _number(text: str) -> float | None:

@@ -21,10 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.peers.ours import products
+from benchmarks.saving import make_record, save
 from undirected.core.potentials import batch_axes, shift
 from undirected.experiments import record as records
 from undirected.experiments.crbm_bp.speed import random_rbm
-from undirected.experiments.record import Record, Row
+from undirected.experiments.record import Row
 from undirected.inference import SumProduct
 from undirected.kernels import bipartite, lattice, on_chip
 from undirected.models import RBM
@@ -70,7 +72,6 @@ def main() -> None:
     config, began, run = QUICK if arguments.quick else FULL, time.perf_counter(), Run()
     print(records.device(), records.versions(), flush=True)
     bandwidth = copy_bandwidth(run, config)
-    arguments.out.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         if arguments.only in (None, part.__name__):
             run.attempt(part.__name__, partial(part, run, config, bandwidth))
@@ -78,19 +79,9 @@ def main() -> None:
 
 
 def write(run: Run, config: dict, seconds: float, folder: Path) -> None:
-    record = Record(
-        experiment="benchmarks/gpu",
-        profile="full" if config is FULL else "quick",
-        config=config,
-        seed=0,
-        device=records.device(),
-        versions=records.versions(),
-        seconds=seconds,
-        rows=run.rows,
-        notes=run.notes,
-        title="Speed on an accelerator",
-    )
-    records.write(record, folder / f"gpu-{record.profile}.json")
+    profile, title = "full" if config is FULL else "quick", "Speed on an accelerator"
+    record = make_record("gpu", profile, config, seconds, run.rows, title, run.notes)
+    save(record, folder / f"gpu-{profile}.json")
 
 
 def copy_bandwidth(run: Run, config: dict) -> float:
@@ -104,9 +95,7 @@ def copy_bandwidth(run: Run, config: dict) -> float:
 
 def belief_propagation(run: Run, config: dict, bandwidth: float) -> None:
     (V, H), B, T = config["shape"], config["batch"], config["iterations"]
-    w, b, c = random_rbm(V, H, 0)
-    extra = np.random.default_rng(1).normal(size=(B, V + H)).astype(np.float32)
-    fields = np.concatenate([b, c]) + extra
+    w, fields = models(config)
     exact = reference(w, fields[[0, -1]], T)
     floor = 2 * T * 2 * B * V * H * 4 / bandwidth
     case = f"{B} models of {V}x{H}, {T} iterations"
@@ -122,6 +111,14 @@ def belief_propagation(run: Run, config: dict, bandwidth: float) -> None:
         run.add(case, name, "milliseconds", 1e3 * seconds)
         run.add(case, name, "share of copy bandwidth (%)", 100 * floor / seconds, "higher")
         run.add(case, name, "largest error of a field", float(gap))
+
+
+def models(config: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Weights that a batch of models shares, and the fields of each."""
+    (V, H), B = config["shape"], config["batch"]
+    w, b, c = random_rbm(V, H, 0)
+    extra = np.random.default_rng(1).normal(size=(B, V + H)).astype(np.float32)
+    return w, np.concatenate([b, c]) + extra
 
 
 def bp_variants(T: int, B: int) -> dict[str, Callable[[], Callable]]:
@@ -194,10 +191,7 @@ def block_gibbs(run: Run, config: dict, _: float) -> None:
     step = jax.jit(lambda m, s, key: kernel.step(m, s, free, key)[0].x)
     ours, x = timed(step, model, state, jax.random.key(2))
 
-    def products(w: jax.Array, v: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, sweeps, lambda _, v: 1e-3 * ((v @ w) @ w.T), v)
-
-    alone, _ = timed(jax.jit(products), model.weights, x[:, :V])
+    alone, _ = timed(jax.jit(partial(products, sweeps)), model.weights, x[:, :V])
     case = f"block Gibbs, {V}x{H}, {chains} chains, one sweep"
     run.add(case, "BlockGibbs", "milliseconds", 1e3 * ours / sweeps)
     run.add(case, "its two matrix products alone", "milliseconds", 1e3 * alone / sweeps)

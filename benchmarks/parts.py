@@ -7,6 +7,7 @@ machine to itself. Writes DIR/parts-full.json; `--quick` is a small run for any 
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -15,10 +16,10 @@ import jax.numpy as jnp
 
 from benchmarks.cases import learning
 from benchmarks.peers import ours
+from benchmarks.saving import make_record, save
 from undirected.core.noise import logistic
-from undirected.experiments import record as records
 from undirected.experiments.crbm_bp.speed import random_rbm
-from undirected.experiments.record import Record, Row
+from undirected.experiments.record import Row
 from undirected.kernels import bipartite
 from undirected.models import RBM
 from undirected.sampling import BlockGibbs
@@ -42,20 +43,10 @@ def main() -> None:
         rows += timed(case, sweeps, block_gibbs(chains, sweeps), config)
     steps, work = persistent_chains(arguments.quick)
     rows += timed("persistent chains, 784×500, a step on 100 rows", steps, work, config)
-    record = Record(
-        experiment="benchmarks/parts",
-        profile="quick" if arguments.quick else "full",
-        config=config,
-        seed=0,
-        device=records.device(),
-        versions=records.versions(),
-        seconds=time.perf_counter() - began,
-        rows=rows,
-        title="Where the time goes",
-        notes=["One process, alone on the machine; the loops take turns."],
-    )
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    records.write(record, arguments.out / f"parts-{record.profile}.json")
+    seconds, profile = time.perf_counter() - began, "quick" if arguments.quick else "full"
+    notes = ["One process, alone on the machine; the loops take turns."]
+    record = make_record("parts", profile, config, seconds, rows, "Where the time goes", notes)
+    save(record, arguments.out / f"parts-{profile}.json")
 
 
 def timed(case: str, steps: int, work: dict[str, Work], config: dict) -> list[Row]:
@@ -100,9 +91,7 @@ def block_gibbs(chains: int, sweeps: int) -> dict[str, Work]:
     state = kernel.init(model, jnp.zeros((chains, V + H)), jax.random.key(1))
     whole = jax.jit(lambda m, s: kernel.step(m, s, free, jax.random.key(2))[0].x)
 
-    @jax.jit
-    def products(w: jax.Array, v: jax.Array) -> jax.Array:
-        return jax.lax.fori_loop(0, sweeps, lambda _, v: 1e-3 * ((v @ w) @ w.T), v)
+    alone = jax.jit(partial(ours.products, sweeps))
 
     def loop(noise: Callable) -> Work:
         def once(i: jax.Array, v: jax.Array) -> jax.Array:
@@ -117,7 +106,7 @@ def block_gibbs(chains: int, sweeps: int) -> dict[str, Work]:
         "all": lambda: whole(model, state),
         "without fixed units and joining": loop(logistic),
         "without random numbers": loop(lambda key, shape: jnp.zeros(shape)),
-        "products alone": lambda: products(model.weights, state.x[:, :V]),
+        "products alone": lambda: alone(model.weights, state.x[:, :V]),
     }
 
 

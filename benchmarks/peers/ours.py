@@ -61,11 +61,13 @@ def block_gibbs_products(given):
     """The two matrix products of a sweep, and nothing else."""
     rbm, kernel, state, _ = _chains(given)
     v, w = state.x[:, : rbm.n_visible], rbm.weights
-    small = jnp.float32(1e-3)
-    run = jax.jit(
-        lambda v, w: jax.lax.fori_loop(0, kernel.sweeps, lambda _, v: small * ((v @ w) @ w.T), v)
-    )
-    return lambda: {"nothing": np.asarray(run(v, w)[:1])}
+    run = jax.jit(partial(products, kernel.sweeps))
+    return lambda: {"nothing": np.asarray(run(w, v)[:1])}
+
+
+def products(sweeps, w, v):
+    """The two matrix products of so many sweeps, in turn."""
+    return jax.lax.fori_loop(0, sweeps, lambda _, v: 1e-3 * ((v @ w) @ w.T), v)
 
 
 def torus(given):

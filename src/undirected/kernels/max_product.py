@@ -5,6 +5,7 @@ added to the fields, m_ij = sign(w) clip(t_i - m_ji, -|w| / 2, |w| / 2), where t
 all m_ki: one clip per message, and one array of weights to read. No message sent is m = -w / 2.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -50,13 +51,27 @@ def symmetric_plain(
 ) -> Decoded:
     """`symmetric` by array operations."""
     half = 0.5 * weight
+
+    def sweep(totals: Array, sent: Array) -> tuple[Array, Array]:
+        sent = _renew(half, totals[:, None] - sent.T, sent, damping)
+        return sent, sent.sum(0)
+
+    return _rounds(sweep, half, fields, iterations, tolerance)
+
+
+def _rounds(
+    sweep: Callable[[Array, Array], tuple[Array, Array]],
+    half: Float[Array, "n n"],
+    fields: Float[Array, " n"],
+    iterations: int | Array,
+    tolerance: float | None,
+) -> Decoded:
+    """Rounds of `sweep`, from totals and messages to new messages and their sums at each unit."""
     start = fields + half.sum(1)
 
     def step(state: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
         sent, incoming = state
-        cavity = (start + incoming)[:, None] - sent.T
-        sent = _renew(half, cavity, sent, damping)
-        fresh = sent.sum(0)
+        sent, fresh = sweep(start + incoming, sent)
         return (sent, fresh), largest(fresh - incoming)
 
     quiet = -half, -half.sum(0)
@@ -86,18 +101,15 @@ def symmetric_fused(
     @jax.custom_jvp
     def run(weight: Array, fields: Array) -> Decoded:
         half = jnp.pad(0.5 * weight, ((0, more), (0, more)))
-        start = jnp.pad(fields, (0, more)) + half.sum(1)
-        sweep = _pair_sweep(n + more, tile, damping, half.dtype, interpret)
+        renew_pairs = _pair_sweep(n + more, tile, damping, half.dtype, interpret)
 
-        def step(state: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
-            sent, incoming = state
-            sent, parts = sweep(half, start + incoming, sent)
-            fresh = parts.sum(0)
-            return (sent, fresh), largest(fresh - incoming)
+        def sweep(totals: Array, sent: Array) -> tuple[Array, Array]:
+            sent, parts = renew_pairs(half, totals, sent)
+            return sent, parts.sum(0)
 
-        quiet = -half, -half.sum(0)
-        (_, incoming), change, count = iterate(step, quiet, iterations, tolerance)
-        return (start + incoming)[:n], change, count
+        padded = jnp.pad(fields, (0, more))
+        totals, change, count = _rounds(sweep, half, padded, iterations, tolerance)
+        return totals[:n], change, count
 
     @run.defjvp
     def _(primals: tuple, tangents: tuple) -> tuple:

@@ -72,7 +72,7 @@ def make_advance(
         return TrainState(eqx.combine(parameters, rest), memory, carry), metrics, finite
 
     @eqx.filter_jit
-    def loop(
+    def go(
         careful: bool, state: TrainState, data: PyTree, rows: Array, bounds: tuple, key: Array
     ) -> tuple:
         start, stop = bounds
@@ -104,8 +104,8 @@ def make_advance(
         state: TrainState, data: PyTree, rows: Array, start: Array, stop: Array, key: Array
     ) -> tuple:
         given = state, data, rows, (start, stop), key
-        found, well = loop(False, *given)
-        return found if well else loop(True, *given)[0]
+        found, well = go(False, *given)
+        return found if well else go(True, *given)[0]
 
     return advance
 
