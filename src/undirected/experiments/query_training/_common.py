@@ -88,12 +88,13 @@ def query_train(
     """Learn a stack of networks; each keeps the state that answered the validation targets best.
 
     `how` has the rate of Adam, which falls along a cosine to the share `decay`, the epochs, and
-    where it helps the decay of weights.
+    where it helps a `decay` of its own and the decay of weights.
     """
     best = BestOfEach(lambda models, key: scores(models, valid, targets))
     batches = Batches(train, config["batch"], seed)
     every = batches.steps(config["validate_every"])
-    rate = optax.cosine_decay_schedule(how["rate"], batches.steps(how["epochs"]), config["decay"])
+    steps, decay = batches.steps(how["epochs"]), how.get("decay", config["decay"])
+    rate = optax.cosine_decay_schedule(how["rate"], steps, decay)
     fit(
         start,
         Ensemble(QueryTraining(queries)),

@@ -30,9 +30,9 @@ PAPER = {"QT": {"IoU (%)": 96.97, "NCE (nats)": 0.0398}, "random": {"IoU (%)": 1
 _FULL: dict[str, Any] = {
     "clones": 64,
     "layers": 15,
-    "rate": 0.01,
+    "rate": 0.03,
     "decay": 0.02,
-    "batch": 50,
+    "batch": 10,
     "epochs": 10,
     "train": 60_000,
     "test": 10_000,
@@ -112,7 +112,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     notes = [
         "The belief of a pixel leaves out its own evidence, as in the authors' program; "
         f"with it: NCE {np.mean([float(one['own']) for one in learned]):.4f} nats.",
-        "The learning rate falls along a cosine; the authors' program keeps it.",
+        "The learning rate falls along a cosine from 0.03 with 10 images a step, by validation; the "
+        "authors' program keeps 0.01, with 50.",
     ]
     plots = [curve("Cross-entropy while learning", "step", "nats per pixel", series)]
     return Outcome(rows, curves=plots, images=images, notes=notes)
