@@ -112,8 +112,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     notes = [
         "The belief of a pixel leaves out its own evidence, as in the authors' program; "
         f"with it: NCE {np.mean([float(one['own']) for one in learned]):.4f} nats.",
-        "The learning rate falls along a cosine from 0.03 with 10 images a step, by validation; the "
-        "authors' program keeps 0.01, with 50.",
+        f"The learning rate falls along a cosine from {config['rate']}, {config['batch']} images a "
+        "step; the authors' program keeps 0.01, with 50.",
     ]
     plots = [curve("Cross-entropy while learning", "step", "nats per pixel", series)]
     return Outcome(rows, curves=plots, images=images, notes=notes)
