@@ -109,6 +109,17 @@ def test_curves_keep_a_gap_where_a_value_is_not_finite():
     assert faults(make_record(curves=[made]).to_dict()) == []
 
 
+@pytest.mark.parametrize("length", [1, 2, 199, 200, 201, 1000])
+def test_long_curves_are_thinned_evenly_and_keep_their_ends(length):
+    x = np.arange(length)
+    (line,) = curve("loss", "epoch", "nats", {"CD": (x, x**2)})["series"]
+    assert len(line["x"]) == min(length, 200)
+    assert (line["x"][0], line["x"][-1]) == (0, length - 1)
+    np.testing.assert_array_equal(np.square(line["x"]), line["y"])
+    gaps = np.diff(line["x"])
+    assert length == 1 or gaps.max() - gaps.min() <= 1
+
+
 def test_rows_take_scalars_of_numpy_and_jax():
     row = Row("c", "m", "e", jnp.float32(0.5), np.float64(0.25), np.int64(4), 1, better="higher")
     assert row.to_dict() == {

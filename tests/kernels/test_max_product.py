@@ -1,4 +1,4 @@
-"""Max-product on dense symmetric models: both forms against float64 NumPy, in their own terms."""
+"""Max-product on dense models: both forms against float64 NumPy, in its own terms."""
 
 from functools import partial
 
@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from undirected.kernels import max_product
+from undirected.kernels import max_product, max_product_gpu
 
 FORMS = {
     "plain": max_product.symmetric_plain,
-    "fused": partial(max_product.symmetric_fused, interpret=True),
+    "fused": partial(max_product_gpu.symmetric_fused, interpret=True),
 }
 
 
@@ -58,12 +58,59 @@ def test_models_in_a_batch_have_weights_of_their_own(form):
 
 def test_the_fused_form_is_for_nvidia_and_has_derivatives():
     w, fields = (jnp.asarray(a) for a in random_model(20, 1))
-    traced = jax.jit(lambda w, f: max_product.symmetric_fused(w, f, 3, None, 0.5)).trace(
+    traced = jax.jit(lambda w, f: max_product_gpu.symmetric_fused(w, f, 3, None, 0.5)).trace(
         w, fields[0]
     )
     assert "triton" in traced.lower(lowering_platforms=("cuda",)).as_text()
     found, wanted = (
         jax.grad(lambda w, form=form: form(w, fields[0], 5, None, 0.5)[0].sum())(w)
         for form in FORMS.values()
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def joined(weight, rows, cols):
+    """Two layers as one symmetric model."""
+    a, b = weight.shape
+    w = np.zeros((a + b, a + b), np.float32)
+    w[:a, a:] = weight
+    return w + w.T, np.concatenate([rows, cols])
+
+
+TWO_LAYERS = {
+    "plain": max_product.bipartite_plain,
+    "fused": partial(max_product_gpu.bipartite_fused, interpret=True),
+}
+
+
+@pytest.mark.parametrize("form", TWO_LAYERS)
+@pytest.mark.parametrize("shape", [(9, 5), (33, 64), (20, 70)])
+def test_totals_of_two_layers_are_those_of_the_textbook(form, shape):
+    rng = np.random.default_rng(0)
+    w, rows, cols = (
+        rng.normal(size=size).astype(np.float32) for size in (shape, (3, shape[0]), (3, shape[1]))
+    )
+    run = jax.vmap(lambda r, c: TWO_LAYERS[form](jnp.asarray(w), r, c, 6, None, 0.5))
+    totals, change, count = run(jnp.asarray(rows), jnp.asarray(cols))
+    wanted, one_less = (
+        np.stack([textbook(*joined(w, *f), n, 0.5) for f in zip(rows, cols, strict=True)])
+        for n in (6, 5)
+    )
+    np.testing.assert_allclose(totals, wanted, atol=2e-4)
+    assert np.abs(one_less - wanted).max() > 0.02
+    np.testing.assert_allclose(change, np.abs(wanted - one_less).max(1), atol=2e-4)
+    assert count.tolist() == [6, 6, 6]
+
+
+def test_the_fused_form_of_two_layers_is_for_nvidia_and_has_derivatives():
+    rng = np.random.default_rng(1)
+    w, rows, cols = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((20, 9), 20, 9))
+    traced = jax.jit(lambda *a: max_product_gpu.bipartite_fused(*a, 3, None, 0.5)).trace(
+        w, rows, cols
+    )
+    assert "triton" in traced.lower(lowering_platforms=("cuda",)).as_text()
+    found, wanted = (
+        jax.grad(lambda w, form=form: form(w, rows, cols, 5, None, 0.5)[0].sum())(w)
+        for form in TWO_LAYERS.values()
     )
     np.testing.assert_allclose(found, wanted, atol=1e-5)

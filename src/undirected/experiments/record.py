@@ -17,6 +17,7 @@ from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
 
 BETTER = ("lower", "higher")
+POINTS = 200
 OPTIONAL = ("title", "curves", "images", "notes", "timings")
 _WORDS = {str: "text", int: "a whole number", list: "a list", dict: "an object with named entries"}
 
@@ -174,9 +175,18 @@ def read(path: Path) -> Record:
 def curve(
     name: str, x_label: str, y_label: str, series: Mapping[str, tuple[Iterable, Iterable]]
 ) -> dict[str, Any]:
-    """A plot for `Outcome.curves`: one line per entry `name: (x, y)` of `series`."""
-    lines = [{"name": key, "x": x, "y": y} for key, (x, y) in series.items()]
+    """A plot for `Outcome.curves`: one line per entry `name: (x, y)` of `series`.
+
+    Of a line with more points than a plot can show, so many are kept, evenly.
+    """
+    lines = [{"name": key, "x": _some(x), "y": _some(y)} for key, (x, y) in series.items()]
     return _curve({"name": name, "x_label": x_label, "y_label": y_label, "series": lines})
+
+
+def _some(values: Iterable) -> list:
+    values = list(values)
+    last = max(1, min(len(values), POINTS) - 1)
+    return [values[i * (len(values) - 1) // last] for i in range(min(len(values), POINTS))]
 
 
 def versions() -> dict[str, str]:

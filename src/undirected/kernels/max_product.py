@@ -7,6 +7,7 @@ all m_ki: one clip per message, and one array of weights to read. No message sen
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +15,6 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from undirected.core.iterate import iterate, largest
-
-TILES = 32, 64
-"""Sides of a tile of the fused kernel: the one with less padding, the wider of equals."""
-WARPS = 4
-"""Warps of one of its programs."""
 
 Decoded = tuple[Float[Array, " n"], Float[Array, ""], Int[Array, ""]]
 
@@ -33,130 +29,17 @@ def symmetric(
     """Fields with all messages added, the last change and the number of rounds.
 
     `weight` is symmetric with a zero diagonal; `damping` is the share of the old message kept. On
-    an NVIDIA GPU a fused kernel per round, elsewhere plain array operations.
+    an NVIDIA GPU a fused kernel, elsewhere plain array operations.
     """
     how = {"iterations": iterations, "tolerance": tolerance, "damping": damping}
-    if jax.default_backend() != "gpu":  # the import of Pallas takes half a second
-        return symmetric_plain(weight, fields, **how)
-    fused, plain = partial(symmetric_fused, **how), partial(symmetric_plain, **how)
-    return lax.platform_dependent(weight, fields, cuda=fused, default=plain)
+    plain = partial(symmetric_plain, **how)
+    if not _on_gpu():
+        return plain(weight, fields)
+    from undirected.kernels.max_product_gpu import symmetric_fused
 
-
-def symmetric_plain(
-    weight: Float[Array, "n n"],
-    fields: Float[Array, " n"],
-    iterations: int | Array,
-    tolerance: float | None,
-    damping: float,
-) -> Decoded:
-    """`symmetric` by array operations."""
-    half = 0.5 * weight
-
-    def sweep(totals: Array, sent: Array) -> tuple[Array, Array]:
-        sent = _renew(half, totals[:, None] - sent.T, sent, damping)
-        return sent, sent.sum(0)
-
-    return _rounds(sweep, half, fields, iterations, tolerance)
-
-
-def _rounds(
-    sweep: Callable[[Array, Array], tuple[Array, Array]],
-    half: Float[Array, "n n"],
-    fields: Float[Array, " n"],
-    iterations: int | Array,
-    tolerance: float | None,
-) -> Decoded:
-    """Rounds of `sweep`, from totals and messages to new messages and their sums at each unit."""
-    start = fields + half.sum(1)
-
-    def step(state: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        sent, incoming = state
-        sent, fresh = sweep(start + incoming, sent)
-        return (sent, fresh), largest(fresh - incoming)
-
-    quiet = -half, -half.sum(0)
-    (_, incoming), change, count = iterate(step, quiet, iterations, tolerance)
-    return start + incoming, change, count
-
-
-def symmetric_fused(
-    weight: Float[Array, "n n"],
-    fields: Float[Array, " n"],
-    iterations: int | Array,
-    tolerance: float | None,
-    damping: float,
-    *,
-    interpret: bool = False,
-) -> Decoded:
-    """`symmetric` with a Pallas kernel that renews both messages of a pair at once.
-
-    m_ij answers m_ji, so that a round of the plain form reads the messages twice, once across
-    their lines. Here a program has the tiles (I, J) and (J, I): each message is read once and
-    written once. Derivatives are those of the plain form.
-    """
-    n = len(fields)
-    tile = min(reversed(TILES), key=lambda side: -n % side)
-    more = -n % tile
-
-    @jax.custom_jvp
-    def run(weight: Array, fields: Array) -> Decoded:
-        half = jnp.pad(0.5 * weight, ((0, more), (0, more)))
-        renew_pairs = _pair_sweep(n + more, tile, damping, half.dtype, interpret)
-
-        def sweep(totals: Array, sent: Array) -> tuple[Array, Array]:
-            sent, parts = renew_pairs(half, totals, sent)
-            return sent, parts.sum(0)
-
-        padded = jnp.pad(fields, (0, more))
-        totals, change, count = _rounds(sweep, half, padded, iterations, tolerance)
-        return totals[:n], change, count
-
-    @run.defjvp
-    def _(primals: tuple, tangents: tuple) -> tuple:
-        plain = partial(
-            symmetric_plain, iterations=iterations, tolerance=tolerance, damping=damping
-        )
-        return jax.jvp(plain, primals, tangents)
-
-    return run(weight, fields)
-
-
-def _pair_sweep(size: int, tile: int, damping: float, dtype, interpret: bool):
-    """A function of half the weights, fields and messages: messages, and their sums by tiles."""
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas import triton
-
-    tiles = size // tile
-    return pl.pallas_call(
-        partial(_renew_pair, tile, damping),
-        out_shape=[
-            jax.ShapeDtypeStruct((size, size), dtype),
-            jax.ShapeDtypeStruct((tiles, size), dtype),
-        ],
-        grid=(tiles, tiles),
-        input_output_aliases={2: 0},
-        compiler_params=triton.CompilerParams(num_warps=WARPS),
-        interpret=interpret,
-        name="renew_pairs",
+    return lax.platform_dependent(
+        weight, fields, cuda=partial(symmetric_fused, **how), default=plain
     )
-
-
-def _renew_pair(tile: int, damping: float, half, fields, _, sent, parts) -> None:
-    """The body of the fused kernel: messages between the units of two tiles, both ways."""
-    from jax.experimental import pallas as pl
-
-    here, there = pl.program_id(0), pl.program_id(1)
-
-    @pl.when(here <= there)
-    def _() -> None:
-        rows, cols = pl.ds(here * tile, tile), pl.ds(there * tile, tile)
-        weight, down, up = half[rows, cols], sent[rows, cols], sent[cols, rows].T
-        new_down = _renew(weight, fields[rows][:, None] - up, down, damping)
-        new_up = _renew(weight, fields[cols][None, :] - down, up, damping)
-        sent[rows, cols] = new_down
-        sent[cols, rows] = new_up.T
-        parts[here, cols] = new_down.sum(0)
-        parts[there, rows] = new_up.sum(1)
 
 
 def bipartite(
@@ -173,25 +56,96 @@ def bipartite(
     Both directions are sent at once where `parallel`, otherwise rows to columns first: then,
     without damping, one array holds the messages of both directions in turn.
     """
+    how = {"iterations": iterations, "tolerance": tolerance, "damping": damping}
+    plain = partial(bipartite_plain, **how, parallel=parallel)
+    if not parallel or not _on_gpu():
+        return plain(weight, rows, cols)
+    from undirected.kernels.max_product_gpu import bipartite_fused
+
+    return lax.platform_dependent(
+        weight, rows, cols, cuda=partial(bipartite_fused, **how), default=plain
+    )
+
+
+def _on_gpu() -> bool:
+    """Whether fused kernels may be wanted: their module takes half a second to import."""
+    return jax.default_backend() == "gpu"
+
+
+def symmetric_plain(
+    weight: Float[Array, "n n"],
+    fields: Float[Array, " n"],
+    iterations: int | Array,
+    tolerance: float | None,
+    damping: float,
+) -> Decoded:
+    """`symmetric` by array operations."""
     half = 0.5 * weight
-    at_rows, at_cols = rows + half.sum(1), cols + half.sum(0)
+
+    def sweep(totals: Array, sent: Array) -> tuple[Array, Array]:
+        sent = renew(half, totals[:, None] - sent.T, sent, damping)
+        return sent, sent.sum(0)
+
+    return rounds(sweep, fields + half.sum(1), -half, -half.sum(0), iterations, tolerance)
+
+
+def bipartite_plain(
+    weight: Float[Array, "a b"],
+    rows: Float[Array, " a"],
+    cols: Float[Array, " b"],
+    iterations: int | Array,
+    tolerance: float | None,
+    damping: float,
+    parallel: bool = True,
+) -> Decoded:
+    """`bipartite` by array operations."""
+    half = 0.5 * weight
+    fields, quiet = fields_of_both(half, rows, cols)
     keep = parallel or damping > 0
 
-    def step(state: tuple) -> tuple[tuple, Array]:
-        down, up, to_rows, to_cols = state
-        new_down = _renew(half, (at_rows + to_rows)[:, None] - up, down, damping)
+    def sweep(totals: tuple, sent: tuple) -> tuple[tuple, tuple]:
+        down, up = sent
+        new_down = renew(half, totals[0][:, None] - up, down, damping)
         fresh = new_down.sum(0)
-        answered, seen = (down, to_cols) if parallel else (new_down, fresh)
-        up = _renew(half, (at_cols + seen)[None, :] - answered, up, damping)
-        change = jnp.maximum(largest(up.sum(1) - to_rows), largest(fresh - to_cols))
-        return (new_down if keep else None, up, up.sum(1), fresh), change
+        answered, seen = (down, totals[1]) if parallel else (new_down, fields[1] + fresh)
+        new_up = renew(half, seen[None, :] - answered, up, damping)
+        return (new_down if keep else None, new_up), (new_up.sum(1), fresh)
 
-    quiet = -half if keep else None, -half, -half.sum(1), -half.sum(0)
-    (_, _, to_rows, to_cols), change, count = iterate(step, quiet, iterations, tolerance)
-    return jnp.concatenate([at_rows + to_rows, at_cols + to_cols]), change, count
+    start = -half if keep else None, -half
+    totals, change, count = rounds(sweep, fields, start, quiet, iterations, tolerance)
+    return jnp.concatenate(totals), change, count
 
 
-def _renew(half: Array, cavity: Array, old: Array | None, damping: float) -> Array:
+def fields_of_both(half: Array, rows: Array, cols: Array) -> tuple[tuple, tuple]:
+    """Fields of both layers with the halves of the weights, and the sums where nothing is sent."""
+    at_rows, at_cols = half.sum(1), half.sum(0)
+    return (rows + at_rows, cols + at_cols), (-at_rows, -at_cols)
+
+
+def rounds(
+    sweep: Callable[[Any, Any], tuple[Any, Any]],
+    fields: Any,
+    messages: Any,
+    sums: Any,
+    iterations: int | Array,
+    tolerance: float | None,
+) -> tuple[Any, Float[Array, ""], Int[Array, ""]]:
+    """Rounds of `sweep`, from totals and messages to new messages and their sums at each unit."""
+
+    def add(incoming: Any) -> Any:
+        return jax.tree.map(jnp.add, fields, incoming)
+
+    def step(state: tuple[Any, Any]) -> tuple[tuple[Any, Any], Array]:
+        messages, incoming = state
+        messages, fresh = sweep(add(incoming), messages)
+        moved = jax.tree.map(lambda new, old: largest(new - old), fresh, incoming)
+        return (messages, fresh), jax.tree.reduce(jnp.maximum, moved)
+
+    (_, incoming), change, count = iterate(step, (messages, sums), iterations, tolerance)
+    return add(incoming), change, count
+
+
+def renew(half: Array, cavity: Array, old: Array | None, damping: float) -> Array:
     """sign(w) clip(cavity, -|w| / 2, |w| / 2), mixed with the old message."""
     limit = jnp.abs(half)
     inside = jnp.clip(cavity, -limit, limit)

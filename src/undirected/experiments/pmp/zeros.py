@@ -35,7 +35,7 @@ _FULL = {
     "sweeps": 50,
     "test_sweeps": [5, 10, 25, 50, 100],
     "seeds": 5,
-    "chunk": 200,
+    "chunk": 1000,
     "lp": {"steps": 200, "rate": 0.01, "samples": 100, "test_samples": 5923},
 }
 CONFIG: dict[str, dict[str, Any]] = {
