@@ -55,7 +55,7 @@ CONFIG: dict[str, dict[str, Any]] = {
     "quick": {
         **_FULL,
         "rows": 1000,
-        "pool": 3,
+        "pool": 2,
         "rate": 0.01,
         "steps": 80,
         "samples": 50,
