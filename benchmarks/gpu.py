@@ -1,9 +1,10 @@
-"""`python -m benchmarks.gpu --out DIR`: belief propagation and block Gibbs on an accelerator.
+"""`python -m benchmarks.gpu --out DIR`: message passing and block Gibbs on an accelerator.
 
-Belief propagation on a batch of models, in the plain form and with messages kept on chip, against
-the bandwidth of a copy; block Gibbs against its matrix products. A variant that does not compile is
-reported and does not stop the rest. Writes DIR/gpu-full.json after each part; `--only PART` makes
-one part, `--quick` a small run for any machine.
+Belief propagation on a batch of models, in the plain form and with messages kept on chip, and
+max-product, plain and fused, against the bandwidth of a copy; block Gibbs against its matrix
+products. A variant that does not compile is reported and does not stop the rest. Writes
+DIR/gpu-full.json after each part; `--only PART` makes one part, `--quick` a small run for any
+machine.
 """
 
 import argparse
@@ -28,7 +29,8 @@ from undirected.experiments import record as records
 from undirected.experiments.crbm_bp.speed import random_rbm
 from undirected.experiments.record import Row
 from undirected.inference import SumProduct
-from undirected.kernels import bipartite, lattice, on_chip
+from undirected.kernels import bipartite, lattice, max_product_gpu, on_chip
+from undirected.kernels.max_product import bipartite_plain, symmetric_plain
 from undirected.models import RBM
 from undirected.sampling import BlockGibbs
 
@@ -38,6 +40,9 @@ CHUNK = 32
 """Models whose messages fit the second-level cache together."""
 GATHERED = 10
 """Calls that are timed together, so that starting one costs little."""
+MAXIMA = [((200,), 500, 40), ((625,), 225, 10), ((900,), 100, 50), ((784, 500), 100, 100)]
+SMALL_MAXIMA = [((20,), 3, 4), ((20, 10), 3, 4)]
+"""Units of one layer or of two, samples, rounds."""
 ON_CHIP = [(on_chip.STRIPE, on_chip.SPLIT, on_chip.WARPS), (16, (4, 4), 4)]
 """Rows of a stripe, tiles along rows and columns, warps: each takes some ten seconds to compile."""
 
@@ -181,6 +186,38 @@ def reference(w: np.ndarray, fields: np.ndarray, iterations: int) -> np.ndarray:
     return np.concatenate([to_rows.sum(2), to_cols.sum(1)], 1)
 
 
+def max_product(run: Run, config: dict, bandwidth: float) -> None:
+    """Rounds on one layer and on two, against one read and one write of every message."""
+    for layers, samples, rounds in MAXIMA if config is FULL else SMALL_MAXIMA:
+        sides = (*layers, *layers)[:2]
+        floor = rounds * 2 * 4 * samples * len(layers) * np.prod(sides) / bandwidth
+        case = f"max-product, {'x'.join(map(str, layers))}, {samples} samples, {rounds} rounds"
+        run.add(case, "one read and write per round", "milliseconds", 1e3 * floor)
+        rng = np.random.default_rng(0)
+        w = rng.normal(scale=0.03, size=sides).astype(np.float32)
+        fields = [rng.logistic(size=(samples, n)).astype(np.float32) for n in layers]
+        plain, fused = bipartite_plain, max_product_gpu.bipartite_fused
+        if len(layers) == 1:
+            w = np.triu(w, 1) + np.triu(w, 1).T
+            plain, fused = symmetric_plain, max_product_gpu.symmetric_fused
+        forms = {"array operations": plain}
+        if jax.default_backend() == "gpu":
+            forms["fused"] = fused
+        states = []
+        for name, form in forms.items():
+            how = {"iterations": rounds, "tolerance": None, "damping": 0.5}
+            work = jax.jit(jax.vmap(partial(form, jnp.asarray(w), **how)))
+            outcome = run.attempt(f"{case}, {name}", partial(timed, work, *fields))
+            if outcome is None:
+                continue
+            seconds, (totals, _, _) = outcome
+            states.append(np.asarray(totals) > 0)
+            otherwise = 100 * float(np.mean(states[0] != states[-1]))
+            run.add(case, name, "milliseconds", 1e3 * seconds)
+            run.add(case, name, "share of copy bandwidth (%)", 100 * floor / seconds, "higher")
+            run.add(case, name, "units decoded otherwise (%)", otherwise)
+
+
 def block_gibbs(run: Run, config: dict, _: float) -> None:
     """Sweeps of many chains against the same matrix products alone."""
     V, H, chains, sweeps = 784, 500, config["chains"], 10
@@ -211,7 +248,7 @@ def lattice_gibbs(run: Run, config: dict, _: float) -> None:
     run.add(case, "ours", "draws a nanosecond", x.size * sweeps / seconds / 1e9, "higher")
 
 
-PARTS = (belief_propagation, block_gibbs, lattice_gibbs)
+PARTS = (belief_propagation, max_product, block_gibbs, lattice_gibbs)
 
 
 def timed(function: Callable, *inputs: Any, repeats: int = 7) -> tuple[float, Any]:
