@@ -18,10 +18,11 @@ from undirected.core.graph import torus
 from undirected.core.protocols import Kernel
 from undirected.data import mnist5k
 from undirected.evaluation import AISResult, Bracket, bracket, log_likelihood
+from undirected.experiments.fitting import fit
 from undirected.experiments.record import Row
 from undirected.experiments.stages import Context
 from undirected.inference import Exact
-from undirected.learning import Batches, Persistent, fit
+from undirected.learning import Batches, Persistent
 from undirected.models import RBM, Ising, Path
 from undirected.sampling import BlockGibbs, Gibbs
 

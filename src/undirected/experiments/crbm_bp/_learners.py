@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Key
 
 from undirected.core.errors import UndirectedError
+from undirected.experiments.fitting import fit
 from undirected.inference import MaxProduct, MeanField, MixedProduct, SumProduct, predict
 from undirected.learning import (
     Batches,
@@ -22,7 +23,6 @@ from undirected.learning import (
     PerceptronLoss,
     Scheduled,
     TwoPhase,
-    fit,
 )
 from undirected.models import ConditionalRBM
 from undirected.sampling import BlockGibbs

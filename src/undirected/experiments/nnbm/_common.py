@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.graph import Graph
 from undirected.core.potentials import statistics
 from undirected.core.protocols import Inference, Info, Objective
+from undirected.experiments.fitting import fit
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context
 from undirected.inference.downs import Downs
@@ -26,7 +27,6 @@ from undirected.learning import (
     Ensemble,
     Persistent,
     TwoPhase,
-    fit,
     model_axes,
     stack,
 )

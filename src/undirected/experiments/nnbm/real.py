@@ -11,10 +11,11 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core import rectified
 from undirected.data import digits8x8
+from undirected.experiments.fitting import fit
 from undirected.experiments.nnbm._common import RectifiedPseudoLikelihood
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context
-from undirected.learning import Batches, fit
+from undirected.learning import Batches
 from undirected.models.copositivity import judge
 from undirected.models.nonnegative import NonnegativeBM
 from undirected.report.images import image_grid

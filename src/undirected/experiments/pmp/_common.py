@@ -18,9 +18,10 @@ from undirected.core.potentials import Beliefs, inner
 from undirected.core.protocols import Info, Kernel
 from undirected.data import border_ownership, mnist
 from undirected.data.ownership import CONTOUR, SIDE
+from undirected.experiments.fitting import fit
 from undirected.inference import MaxProduct
 from undirected.kernels.sequential import scan_sites
-from undirected.learning import Batches, Ensemble, fit, member, stack
+from undirected.learning import Batches, Ensemble, member, stack
 from undirected.learning.phases import detach
 from undirected.models import Ising
 from undirected.sampling import BlockGibbs, Gibbs, GibbsWithGradients, PerturbAndMap

@@ -13,10 +13,12 @@ from jaxtyping import Array, Float, Key
 from undirected.core.protocols import Kernel
 from undirected.data import mnist
 from undirected.evaluation import log_mmd
+from undirected.experiments.fitting import fit
 from undirected.experiments.pmp import _common
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context, restore, store
-from undirected.learning import Batches, Persistent, fit
+from undirected.io.checkpoint import Checkpoints
+from undirected.learning import Batches, Persistent
 from undirected.models import RBM
 from undirected.report.images import image_grid
 
@@ -96,8 +98,9 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     rows: list[Row] = []
     lines, sheet, completed = {}, [data[:10]], [test[:10], _upper(test[:10])]
     for method in config["methods"]:
+        saved = Checkpoints(context.scratch / method)
         learned = context.stage(
-            f"learn, {method}", partial(_learn, _digits(method, config), data, seed)
+            f"learn, {method}", partial(_learn, _digits(method, config), data, seed, saved)
         )
         found = context.stage(
             f"sample, {method}", partial(_score, method, learned, data, config, seed)
@@ -184,8 +187,12 @@ def _skeleton(hidden: int, bias_scale: float, seed: int) -> RBM:
 
 
 def _learn(
-    how: dict[str, Any], data: Float[np.ndarray, "rows 784"], seed: int
+    how: dict[str, Any],
+    data: Float[np.ndarray, "rows 784"],
+    seed: int,
+    saved: Checkpoints | None = None,
 ) -> dict[str, np.ndarray]:
+    """The parameters of a model; a run that was stopped goes on from its last checkpoint."""
     model = fit(
         _skeleton(how["hidden"], how["bias_scale"], seed),
         Persistent(how["kernel"], chains=how["chains"]),
@@ -193,6 +200,7 @@ def _learn(
         Batches(data, how["batch"]),
         jax.random.key(seed),
         steps=how["steps"],
+        store=saved,
     ).model
     return store(model)
 

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Key
 
+from undirected.experiments.fitting import fit
 from undirected.experiments.query_training._common import (
     BITS,
     BestOfEach,
@@ -21,7 +22,6 @@ from undirected.learning import (
     Persistent,
     PseudoLikelihood,
     UniformQueries,
-    fit,
     member,
     stack,
 )

@@ -11,7 +11,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.layout import Block, Layout
-from undirected.learning import Batches, Ensemble, Queries, QueryTraining, fit, query_losses
+from undirected.experiments.fitting import fit
+from undirected.learning import Batches, Ensemble, Queries, QueryTraining, query_losses
 
 BITS = float(np.log(2))
 

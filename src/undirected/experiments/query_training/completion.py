@@ -11,6 +11,7 @@ import optax
 from undirected import data
 from undirected.data.corruption import occlude
 from undirected.evaluation import error_rate
+from undirected.experiments.fitting import fit
 from undirected.experiments.query_training._common import (
     Perceptron,
     query_train,
@@ -24,7 +25,6 @@ from undirected.learning import (
     PatchQueries,
     TwoPhase,
     answers,
-    fit,
     member,
     stack,
 )

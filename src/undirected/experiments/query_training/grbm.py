@@ -13,9 +13,10 @@ from jaxtyping import Array, Bool, Float, Key
 
 from undirected import data
 from undirected.core.protocols import Info
+from undirected.experiments.fitting import fit
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
-from undirected.learning import Batches, PatchQueries, UniformQueries, fit
+from undirected.learning import Batches, PatchQueries, UniformQueries
 from undirected.learning.queries import Queries
 from undirected.models import GaussianRBM
 from undirected.report.images import image_grid

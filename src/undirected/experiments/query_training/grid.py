@@ -17,9 +17,11 @@ from undirected import data
 from undirected.core.protocols import Info
 from undirected.data.ownership import CONTOUR, OUT, SIDE
 from undirected.evaluation.estimate import Estimate, mean
+from undirected.experiments.fitting import fit
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
-from undirected.learning import Batches, fit
+from undirected.io.checkpoint import Checkpoints
+from undirected.learning import Batches
 from undirected.models import GridMRF
 from undirected.report.images import image_grid
 
@@ -101,8 +103,10 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     rows: list[Row] = []
     learned = []
     for index in range(config["runs"]):
-        work = partial(_learn, train.x, train.y, test.x, test.y, rates, config, seed + index)
-        learned.append(context.stage(f"run {index}", work))
+        name = f"run {index}"
+        saved = Checkpoints(context.scratch / name)
+        work = partial(_learn, train.x, train.y, test.x, test.y, rates, config, seed + index, saved)
+        learned.append(context.stage(name, work))
     for metric, better in (("IoU (%)", "higher"), ("NCE (nats)", "lower")):
         values = np.array([float(one[metric]) for one in learned])
         rows.append(_row("QT", metric, values, better))
@@ -146,6 +150,7 @@ def _learn(
     rates: np.ndarray,
     config: dict[str, Any],
     seed: int,
+    saved: Checkpoints,
 ) -> dict[str, np.ndarray]:
     """Learn the potentials, then answer the test images once."""
     layers = config["layers"]
@@ -161,6 +166,7 @@ def _learn(
         jax.random.key(seed),
         epochs=config["epochs"],
         log_every=max(1, steps // 50),
+        store=saved,
     )
     model = result.model
     log_p = _answers(model, test_x, lambda m, s: answer(m, s, rates, layers), config["test_batch"])

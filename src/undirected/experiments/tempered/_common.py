@@ -17,10 +17,11 @@ from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info, Kernel
 from undirected.data import corruption
 from undirected.evaluation import Bracket, bracket
+from undirected.experiments.fitting import fit
 from undirected.experiments.stages import Context, store
 from undirected.io.checkpoint import Checkpoints
 from undirected.kernels.hidden_states import log_z_over_hidden
-from undirected.learning import Batches, Persistent, fit, hold_then_decay
+from undirected.learning import Batches, Persistent, hold_then_decay
 from undirected.models import RBM, Path, SemiRestrictedBM, tempered
 from undirected.sampling import Alternating, ParallelTempering, TemperedTransitions, ladder
 
@@ -193,8 +194,6 @@ class Learning:
                 f"{name}: update {p.step} of {p.total}, {p.rate:.0f} a second", p.step / p.total
             ),
         )
-        if found.stopped == "interrupted":
-            raise KeyboardInterrupt
         x = getattr(found.carry, "x", np.zeros((0, 0)))
         return store(found.model) | {"particles": np.asarray(x)} | _history(found.history)
 

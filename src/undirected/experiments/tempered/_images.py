@@ -14,10 +14,11 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.protocols import Info
 from undirected.evaluation import log_likelihood
+from undirected.experiments.fitting import fit
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context, restore, store
 from undirected.experiments.tempered import _common
-from undirected.learning import Batches, ContrastiveDivergence, fit
+from undirected.learning import Batches, ContrastiveDivergence
 from undirected.models import RBM, GaussianRBM, Stack, draw_features
 from undirected.report.images import image_grid
 from undirected.sampling import BlockGibbs, GaussianGibbs
