@@ -152,8 +152,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         "validation: five sets begin at 0.03, where the authors' program has 0.01 (adult) and "
         "0.003, and end at a fiftieth of it, the others end at a tenth. So mushrooms is given 500 "
         "epochs, ocr_letters and web, the sets with the most work, 400 for the authors' 1000.",
-        "Weights decay on dna and nips, which have the fewest rows for their columns, by validation; "
-        "nips is given 100 epochs for the authors' 200.",
+        "Weights decay on dna and nips, which have the fewest rows for their columns, by "
+        "validation; nips is given 100 epochs for the authors' 200.",
         "rcv1_valid_only: the 10,000 validation rows of rcv1, cut 60 : 20 : 20 in their order, "
         "where the whole set cannot be had; not to be compared with the paper's column.",
         "AdVIL rows have no figure of ours: the paper's are quoted.",
