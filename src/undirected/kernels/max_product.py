@@ -6,7 +6,6 @@ all m_ki: one clip per message, and one array of weights to read. No message sen
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -31,15 +30,8 @@ def symmetric(
     `weight` is symmetric with a zero diagonal; `damping` is the share of the old message kept. On
     an NVIDIA GPU a fused kernel, elsewhere plain array operations.
     """
-    how = {"iterations": iterations, "tolerance": tolerance, "damping": damping}
-    plain = partial(symmetric_plain, **how)
-    if not _on_gpu():
-        return plain(weight, fields)
-    from undirected.kernels.max_product_gpu import symmetric_fused
-
-    return lax.platform_dependent(
-        weight, fields, cuda=partial(symmetric_fused, **how), default=plain
-    )
+    bounds = iterations, tolerance, damping
+    return _choose(symmetric_plain, "symmetric_fused", (weight, fields), bounds)
 
 
 def bipartite(
@@ -56,20 +48,24 @@ def bipartite(
     Both directions are sent at once where `parallel`, otherwise rows to columns first: then,
     without damping, one array holds the messages of both directions in turn.
     """
-    how = {"iterations": iterations, "tolerance": tolerance, "damping": damping}
-    plain = partial(bipartite_plain, **how, parallel=parallel)
-    if not parallel or not _on_gpu():
-        return plain(weight, rows, cols)
-    from undirected.kernels.max_product_gpu import bipartite_fused
-
-    return lax.platform_dependent(
-        weight, rows, cols, cuda=partial(bipartite_fused, **how), default=plain
-    )
+    bounds = iterations, tolerance, damping
+    if not parallel:
+        return bipartite_plain(weight, rows, cols, *bounds, parallel=False)
+    return _choose(bipartite_plain, "bipartite_fused", (weight, rows, cols), bounds)
 
 
-def _on_gpu() -> bool:
-    """Whether fused kernels may be wanted: their module takes half a second to import."""
-    return jax.default_backend() == "gpu"
+def _choose(plain: Callable, fused: str, arrays: tuple[Array, ...], bounds: tuple) -> Decoded:
+    """The fused form, by its name, on an NVIDIA GPU, elsewhere the plain one."""
+
+    def bounded(form: Callable) -> Callable:
+        return lambda *a: form(*a, *bounds)
+
+    if jax.default_backend() != "gpu":  # the fused forms take half a second to import
+        return bounded(plain)(*arrays)
+    from undirected.kernels import max_product_gpu
+
+    kernel = getattr(max_product_gpu, fused)
+    return lax.platform_dependent(*arrays, cuda=bounded(kernel), default=bounded(plain))
 
 
 def symmetric_plain(

@@ -7,6 +7,7 @@ pair: each is read once and written once. The derivatives are those of the plain
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -56,8 +57,7 @@ def symmetric_fused(
         )
         return totals[:n], change, count
 
-    how = {"iterations": iterations, "tolerance": tolerance, "damping": damping}
-    return _like(partial(symmetric_plain, **how), run)(weight, fields)
+    return _like(symmetric_plain, run, iterations, tolerance, damping)(weight, fields)
 
 
 def bipartite_fused(
@@ -91,8 +91,7 @@ def bipartite_fused(
         )
         return jnp.concatenate([at_rows[:a], at_cols[:b]]), change, count
 
-    how = {"iterations": iterations, "tolerance": tolerance, "damping": damping}
-    return _like(partial(bipartite_plain, **how), run)(weight, rows, cols)
+    return _like(bipartite_plain, run, iterations, tolerance, damping)(weight, rows, cols)
 
 
 def _padded(a: Array) -> Array:
@@ -100,10 +99,10 @@ def _padded(a: Array) -> Array:
     return jnp.pad(a, [(0, -side % TILE) for side in a.shape])
 
 
-def _like(plain: Callable, fused: Callable) -> Callable:
-    """`fused` with the derivatives of `plain`."""
+def _like(plain: Callable, fused: Callable, *bounds: Any) -> Callable:
+    """`fused` with the derivatives of `plain`, which is told the bounds."""
     run = jax.custom_jvp(fused)
-    run.defjvp(lambda primals, tangents: jax.jvp(plain, primals, tangents))
+    run.defjvp(lambda at, along: jax.jvp(lambda *a: plain(*a, *bounds), at, along))
     return run
 
 
@@ -136,8 +135,7 @@ def _renew_pair(damping: float, half, totals, _, sent, parts) -> None:
     def _() -> None:
         rows, cols = pl.ds(here * TILE, TILE), pl.ds(there * TILE, TILE)
         weight, down, up = half[rows, cols], sent[rows, cols], sent[cols, rows].T
-        new_down = renew(weight, totals[rows][:, None] - up, down, damping)
-        new_up = renew(weight, totals[cols][None, :] - down, up, damping)
+        new_down, new_up = _both_ways(weight, totals[rows], totals[cols], down, up, damping)
         sent[rows, cols] = new_down
         sent[cols, rows] = new_up.T
         parts[here, cols] = new_down.sum(0)
@@ -149,9 +147,18 @@ def _renew_tile(damping: float, half, at_rows, at_cols, _, __, down, up, to_rows
     here, there = pl.program_id(0), pl.program_id(1)
     rows, cols = pl.ds(here * TILE, TILE), pl.ds(there * TILE, TILE)
     weight, old_down, old_up = half[rows, cols], down[rows, cols], up[rows, cols]
-    new_down = renew(weight, at_rows[rows][:, None] - old_up, old_down, damping)
-    new_up = renew(weight, at_cols[cols][None, :] - old_down, old_up, damping)
+    new_down, new_up = _both_ways(weight, at_rows[rows], at_cols[cols], old_down, old_up, damping)
     down[rows, cols] = new_down
     up[rows, cols] = new_up
     to_rows[there, rows] = new_up.sum(1)
     to_cols[here, cols] = new_down.sum(0)
+
+
+def _both_ways(
+    weight: Array, rows: Array, cols: Array, down: Array, up: Array, damping: float
+) -> tuple[Array, Array]:
+    """New messages from rows to columns and back, given the totals of both and the old ones."""
+    return (
+        renew(weight, rows[:, None] - up, down, damping),
+        renew(weight, cols[None, :] - down, up, damping),
+    )
