@@ -46,6 +46,20 @@ def test_totals_are_those_of_the_textbook(form, n):
     assert count.tolist() == [6, 6, 6]
 
 
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+@pytest.mark.parametrize("rounds", [1, 40])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_unit_held_by_an_infinite_field_does_not_count_as_moving(form, rounds, tolerance):
+    w, (fields,) = random_model(9, 1)
+    w = 0.1 * w
+    held = np.where(np.arange(9) < 2, np.inf, fields).astype(np.float32)
+    totals, change, count = FORMS[form](jnp.asarray(w), jnp.asarray(held), rounds, tolerance, 0.5)
+    wanted = textbook(w, np.where(np.isinf(held), 1e6, held), int(count), 0.5)
+    assert np.isposinf(totals[:2]).all()
+    np.testing.assert_allclose(totals[2:], wanted[2:], atol=1e-4)
+    assert float(change) > 1e-3 if rounds == 1 else float(change) < 1e-3
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_models_in_a_batch_have_weights_of_their_own(form):
     models = [random_model(20, 1, seed) for seed in range(2)]

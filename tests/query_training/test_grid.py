@@ -77,6 +77,29 @@ def test_messages_equal_those_sent_one_by_one(x64):
     np.testing.assert_allclose(np.exp(with_own(jnp.asarray(unary)[None])[0]), own, atol=1e-9)
 
 
+def test_gradients_equal_differences_of_messages_sent_one_by_one(x64):
+    _, potentials, unary = problem((3, 4), 2)
+    rng = np.random.default_rng(0)
+    probe = rng.normal(size=unary.shape)
+
+    def wanted(potentials, unary):
+        incoming = plain_messages(potentials, unary, 3)
+        return (probe * np.log(incoming / incoming.sum(-1, keepdims=True))).sum()
+
+    def ours(potentials, unary):
+        grid = GridMRF(potentials, CLONES, (3, 4))
+        return (probe * grid.log_beliefs(unary[None], 3)[0]).sum()
+
+    slopes = jax.jit(jax.grad(ours, (0, 1)))(jnp.asarray(potentials), jnp.asarray(unary))
+    for _ in range(4):
+        along = [rng.normal(size=a.shape) for a in (potentials, unary)]
+        ahead, behind = (
+            wanted(potentials + h * along[0], unary + h * along[1]) for h in (1e-5, -1e-5)
+        )
+        found = sum((a * np.asarray(b)).sum() for a, b in zip(along, slopes, strict=True))
+        np.testing.assert_allclose(found, (ahead - behind) / 2e-5, rtol=1e-6)
+
+
 def test_a_single_row_is_a_chain_and_exact(x64):
     model, potentials, unary = problem((1, 4), 1)
     weights, marginals = [], np.zeros((4, 3))

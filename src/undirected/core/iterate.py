@@ -17,13 +17,17 @@ def iterate(
     iterations: int | Array,
     tolerance: float | None,
     unroll: int = 1,
+    peel: bool = False,
 ) -> tuple[Any, Float[Array, ""], Int[Array, ""]]:
     """Apply `step`, which gives (state, change), until the change is at most `tolerance`.
 
     Without a tolerance all iterations are made, and reverse-mode autodiff works. Returns the state,
-    the last change and the number of iterations. `unroll`: iterations that are compiled as one,
-    where their number is fixed.
+    the last change and the number of iterations. Where their number is fixed, `unroll` of them are
+    compiled as one, and with `peel` the last one apart, so that no other change is computed.
     """
+    if peel and tolerance is None and isinstance(iterations, int) and iterations > 0:
+        before = jax.lax.fori_loop(0, iterations - 1, lambda _, s: step(s)[0], start, unroll=unroll)
+        return *step(before), jnp.full((), iterations, jnp.int32)
 
     def advance(carry: tuple) -> tuple:
         state, change = step(carry[0])

@@ -132,13 +132,20 @@ def rounds(
         return jax.tree.map(jnp.add, fields, incoming)
 
     def step(state: tuple[Any, Any]) -> tuple[tuple[Any, Any], Array]:
-        messages, incoming = state
-        messages, fresh = sweep(add(incoming), messages)
-        moved = jax.tree.map(lambda new, old: largest(new - old), fresh, incoming)
-        return (messages, fresh), jax.tree.reduce(jnp.maximum, moved)
+        messages, totals = state
+        messages, incoming = sweep(totals, messages)
+        new = add(incoming)
+        moved = jax.tree.map(_moved, new, totals)
+        return (messages, new), jax.tree.reduce(jnp.maximum, moved)
 
-    (_, incoming), change, count = iterate(step, (messages, sums), iterations, tolerance)
-    return add(incoming), change, count
+    start = messages, add(sums)
+    (_, totals), change, count = iterate(step, start, iterations, tolerance, peel=True)
+    return totals, change, count
+
+
+def _moved(new: Array, old: Array) -> Float[Array, ""]:
+    """The largest change of a total; one that is and stays infinite does not move."""
+    return largest(jnp.where(new == old, 0.0, new - old))
 
 
 def renew(half: Array, cavity: Array, old: Array | None, damping: float) -> Array:

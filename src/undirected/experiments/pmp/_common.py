@@ -165,24 +165,27 @@ def draw(
 
     The first chunk, which compiles, is left out of the time unless it is the only one.
     """
-
-    @eqx.filter_jit
-    def move(model: Any, x: Array, key: Key[Array, ""]) -> Array:
-        init_key, key = jax.random.split(key)
-        state = sampler.init(model, x, init_key)
-        return sampler.step(model, state, jnp.ones(model.layout.n, bool), key)[0].x
-
     if start is None:
         start = np.asarray(random_units(model.layout, jax.random.fold_in(key, 2**31 - 1), (count,)))
     padded = np.concatenate([start, start[: -count % chunk]])
     parts, begun = [], time.perf_counter()
     for i in range(0, len(padded), chunk):
-        part = move(model, jnp.asarray(padded[i : i + chunk]), jax.random.fold_in(key, i))
+        x = jnp.asarray(padded[i : i + chunk])
+        part = _move(sampler, model, x, jax.random.fold_in(key, i))
         parts.append(np.asarray(part))
         if i == 0 and len(padded) > chunk:
             begun = time.perf_counter()
     spent = (time.perf_counter() - begun) / max(chunk, len(padded) - chunk)
     return np.concatenate(parts)[:count], spent
+
+
+@eqx.filter_jit
+def _move(
+    sampler: Kernel, model: Any, x: Float[Array, "chunk n"], key: Key[Array, ""]
+) -> Float[Array, "chunk n"]:
+    init_key, key = jax.random.split(key)
+    state = sampler.init(model, x, init_key)
+    return sampler.step(model, state, jnp.ones(model.layout.n, bool), key)[0].x
 
 
 def moments(model: Any, data: Float[Array, "rows n"]) -> Beliefs:

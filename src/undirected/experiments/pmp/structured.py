@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Key
+from jaxtyping import Array, Key, UInt8
 
 from undirected.core.graph import Graph, erdos_renyi, torus
 from undirected.core.protocols import Kernel
@@ -82,13 +82,14 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     rows: list[Row] = []
     curves = []
     for family in config["families"]:
+        data = context.stage(f"{family}, data", partial(_data, family, config, seed))["x"]
         for regime in config["regimes"]:
             lines: dict[str, tuple[list[int], list[float]]] = {}
             for method in config["methods"]:
                 for budget in config["budgets"]:
                     how = family, regime, method, budget
                     found = context.stage(
-                        ", ".join(map(str, how)), partial(_measure, *how, config, seed)
+                        ", ".join(map(str, how)), partial(_measure, *how, data, config, seed)
                     )
                     case = f"{family}, {regime}, {budget}"
                     for metric, values in found.items():
@@ -124,17 +125,37 @@ def _truth(family: str, config: dict[str, Any], key: Key[Array, ""], seed: int) 
     return Ising.from_spins(couplings, jnp.full(n, config["field"]), graph)
 
 
+def _keys(config: dict[str, Any], seed: int) -> list[Key[Array, "3"]]:
+    """Of each seed: for the true model, its data and the test samples."""
+    return [jax.random.split(jax.random.key(seed + i), 3) for i in range(config["seeds"])]
+
+
+def _truths(family: str, config: dict[str, Any], seed: int) -> list[Ising]:
+    keys = _keys(config, seed)
+    return [_truth(family, config, key[0], seed + i) for i, key in enumerate(keys)]
+
+
+def _data(family: str, config: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+    """Samples of the true models, one model a seed."""
+    rows, truths = config["rows"], _truths(family, config, seed)
+    draws = [
+        _common.draw(Gibbs(config["data_sweeps"]), truth, rows, key[1], rows)[0]
+        for truth, key in zip(truths, _keys(config, seed), strict=True)
+    ]
+    return {"x": np.stack(draws).astype(np.uint8)}
+
+
 def _measure(
-    family: str, regime: str, method: str, budget: int, config: dict[str, Any], seed: int
+    family: str,
+    regime: str,
+    method: str,
+    budget: int,
+    data: UInt8[np.ndarray, "seeds rows n"],
+    config: dict[str, Any],
+    seed: int,
 ) -> dict[str, np.ndarray]:
     """Learn all pairs from data of sparse models, one a seed, and compare samples and couplings."""
-    keys = [jax.random.split(jax.random.key(seed + i), 3) for i in range(config["seeds"])]
-    truths = [_truth(family, config, key[0], seed + i) for i, key in enumerate(keys)]
-    rows, n = config["rows"], truths[0].n
-    data = [
-        _common.draw(Gibbs(config["data_sweeps"]), truth, rows, key[1], rows)[0]
-        for truth, key in zip(truths, keys, strict=True)
-    ]
+    truths, rows, n = _truths(family, config, seed), *data.shape[1:]
     start = Ising(jnp.zeros((n, n)), jnp.zeros(n))
     chains, learner, test = _samplers(family, regime, method, budget, n, config)
     learned, spent = _common.learn(
@@ -147,7 +168,7 @@ def _measure(
     )
     scores = [
         log_mmd(_common.draw(test, model, rows, jax.random.fold_in(key[2], 1), rows)[0], x)
-        for model, x, key in zip(learned, data, keys, strict=True)
+        for model, x, key in zip(learned, data, _keys(config, seed), strict=True)
     ]
     errors = [_log_rmse(model, truth) for model, truth in zip(learned, truths, strict=True)]
     return {
