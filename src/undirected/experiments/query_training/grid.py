@@ -163,7 +163,7 @@ def _learn(
         optax.cosine_decay_schedule(rate, steps, config["decay"])
         for rate, steps in zip(config["rates"], lengths, strict=True)
     ]
-    rate = optax.join_schedules(falls, np.cumsum(lengths)[:-1])
+    rate = optax.join_schedules(falls, np.cumsum(lengths)[:-1].tolist())
     result = fit(
         start,
         LabelQueries(rates, layers),
