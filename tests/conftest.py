@@ -6,11 +6,12 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most of the time of the tests is compilation: a fifth less of it at this level.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
-# What one process of a run has compiled the others, and the next run, need not compile again.
+# What one process of a run has compiled the others, and the next run, need not compile again; the
+# many small programs of single operations, too.
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
 )
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # loading compiled programs is noisy
 
 import jax
