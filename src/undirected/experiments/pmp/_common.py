@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from undirected.core.layout import random_units
 from undirected.core.moments import mean_statistics
@@ -188,9 +188,10 @@ def _move(
     return sampler.step(model, state, jnp.ones(model.layout.n, bool), key)[0].x
 
 
-def moments(model: Any, data: Float[Array, "rows n"]) -> Beliefs:
+@eqx.filter_jit
+def moments(model: Any, data: Shaped[Array, "rows n"]) -> Beliefs:
     """The mean statistics of fully observed data."""
-    return eqx.filter_jit(lambda x: mean_statistics(model.lower(), x))(jnp.asarray(data, float))
+    return mean_statistics(model.lower(), jnp.asarray(data, float))
 
 
 class SiteState(eqx.Module):
