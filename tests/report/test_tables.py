@@ -34,6 +34,17 @@ def test_the_best_of_a_line_is_marked_and_ties_share(better, best):
     assert {i for i, cell in enumerate(table.rows[0][1:]) if cell.best} == best
 
 
+@pytest.mark.parametrize(
+    ("metric", "best", "words"),
+    [("log Z error", 1, "nearer to 0 is better"), ("log MMD^2", 0, "lower is better")],
+)
+def test_an_error_with_a_sign_is_best_near_zero(metric, best, words):
+    rows = [row("c", str(i), metric, v) for i, v in enumerate((-39.0, -0.8, 2.5))]
+    (table,) = pivot(full_record(rows=rows))
+    assert [cell.best for cell in table.rows[0][1:]] == [i == best for i in range(3)]
+    assert table.title == f"{metric} ({words})"
+
+
 def test_one_metric_read_both_ways_gives_two_tables():
     rows = [row("c", "m", "e", 1.0), row("c", "m", "e", 1.0, better="higher")]
     titles = [table.title for table in pivot(full_record(rows=rows))]

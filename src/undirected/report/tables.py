@@ -12,6 +12,7 @@ BEST = "★"
 NEAR = "≈"
 NO_NUMBER = "n/a"
 NO_ROW = "–"
+NEARER = "nearer to 0"
 WIDEST = 4
 """Methods side by side in a table; more of them go downwards where there are fewer cases."""
 
@@ -78,8 +79,9 @@ def _metric_table(metric: str, better: str, rows: list[Mapping]) -> Table:
     compared = {row[across] for row in rows if row["paper"] is not None}
     width = {name: 3 if name in compared else 1 for name in names[across]}
     columns = [name for w in width.values() for name in ("ours", "paper", "difference")[:w]]
+    goal = _goal(metric, better, rows)
     best = {
-        case: _best([row["ours"] for row in rows if row["case"] == case], better)
+        case: _best([row["ours"] for row in rows if row["case"] == case], goal)
         for case in names["case"]
     }
     counts = {row["n"] for row in rows}
@@ -97,7 +99,7 @@ def _metric_table(metric: str, better: str, rows: list[Mapping]) -> Table:
     return Table(
         header=[down, *(columns if compared else names[across])],
         rows=lines,
-        title=f"{metric} ({better} is better)",
+        title=f"{metric} ({goal} is better)",
         groups=list(width.items()) if compared else (),
         legend=_legend(lines, rows, counts),
     )
@@ -172,12 +174,18 @@ def _written(value: float) -> int:
     return len(decimals) if decimals.isdigit() else 0
 
 
-def _best(values: list[float | None], better: str) -> float | None:
+def _goal(metric: str, better: str, rows: list[Mapping]) -> str:
+    """What is better: an error with a sign is best near 0, however low it may be."""
+    signed = any(row["ours"] is not None and row["ours"] < 0 for row in rows)
+    return NEARER if signed and re.search(r"\berror\b", metric) else better
+
+
+def _best(values: list[float | None], goal: str) -> float | None:
     """The best of several numbers; None when there are not two to compare."""
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return None
-    return min(known) if better == "lower" else max(known)
+    return max(known) if goal == "higher" else min(known, key=abs if goal == NEARER else None)
 
 
 def _compare(ours: float | None, paper: float | None, better: str) -> int:
