@@ -8,7 +8,8 @@ import numpy as np
 import optax
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from undirected.core.errors import UndirectedError
 from undirected.inference import QueryNetwork
@@ -31,7 +32,7 @@ class QueryImputer(TransformerMixin, BaseEstimator):
         learning_rate: float = 0.01,
         batch_size: int = 100,
         epochs: float = 50.0,
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | None = 0,
     ):
         self.n_hidden = n_hidden
         self.layers = layers
@@ -43,37 +44,36 @@ class QueryImputer(TransformerMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: Any = None) -> "QueryImputer":
         """Train on rows of which entries may be missing; `y` is not used."""
-        x = _checked(X)
-        key = jax.random.key(self.random_state)
+        x = self._checked(X, reset=True).astype(np.float32)
+        seed = self.random_state
+        if not isinstance(seed, int):
+            seed = int(check_random_state(seed).randint(2**31 - 1))
+        key = jax.random.key(seed)
         model = SpinForm(RBM.create(x.shape[1], self.n_hidden, key))
         start = QueryNetwork(model, jnp.asarray(1.0), self.layers, symmetric_start=True)
-        batches = Batches(x, self.batch_size, self.random_state)
+        batches = Batches(x, self.batch_size, seed)
         steps = batches.steps(self.epochs)
         rate = optax.cosine_decay_schedule(self.learning_rate, max(1, steps), 0.1)
         objective = QueryTraining(UniformQueries(self.target_share), "mean")
         result = fit(start, objective, optax.adam(rate), batches, key, steps=steps)
         self.network_ = result.model
-        self.n_features_in_ = x.shape[1]
         return self
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """The rows with every NaN replaced by the probability of a one."""
         check_is_fitted(self, "network_")
-        x = _checked(X)
-        if x.shape[1] != self.n_features_in_:
+        x = self._checked(X, reset=False)
+        return np.where(np.isnan(x), answers(self.network_, x.astype(np.float32)), x)
+
+    def _checked(self, X: ArrayLike, reset: bool) -> np.ndarray:
+        """Rows of floats in [0, 1] or NaN, whose columns are those of the fit."""
+        kinds = [np.float64, np.float32]
+        how = {"dtype": kinds, "ensure_all_finite": "allow-nan"}
+        x = np.asarray(validate_data(self, X, reset=reset, **how))
+        wrong = ~np.isnan(x) & ~((x >= 0) & (x <= 1))
+        if wrong.any():
             raise UndirectedError(
-                f"QueryImputer: X has {x.shape[1]} columns, it was fitted to {self.n_features_in_}"
+                f"QueryImputer: got the value {x[wrong][0]}; wanted values in [0, 1], NaN where "
+                "one is missing"
             )
-        return np.where(np.isnan(x), answers(self.network_, x), x)
-
-
-def _checked(X: ArrayLike) -> np.ndarray:
-    x = np.asarray(X, np.float32)
-    if x.ndim != 2 or not len(x):
-        raise UndirectedError(f"QueryImputer: X has shape {x.shape}; pass (rows, columns)")
-    wrong = ~np.isnan(x) & ~((x >= 0) & (x <= 1))
-    if wrong.any():
-        raise UndirectedError(
-            f"QueryImputer: got the value {x[wrong][0]}; wanted values in [0, 1], NaN for missing"
-        )
-    return x
+        return x

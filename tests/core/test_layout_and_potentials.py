@@ -121,6 +121,14 @@ def test_clamp_takes_nan_where_nothing_is_known_and_can_be_changed():
     assert np.isfinite(float(inner(once, statistics(once, jnp.ones(10)))))
 
 
+def test_one_unit_at_1_clamps_a_categorical_variable():
+    p = potentials(MIXED, jnp.zeros(10))
+    held = clamp(p, jnp.arange(10) == 6, jnp.ones(10))
+    assert np.allclose(means(MIXED, held.fields)[5:8], [0, 1, 0])
+    without = clamp(p, jnp.arange(10) == 6, jnp.zeros(10))
+    assert np.allclose(means(MIXED, without.fields)[5:8], [0.5, 0, 0.5])
+
+
 def test_zero_evidence_is_no_evidence():
     model, _ = CASES["rbm"](0)
     p = model.lower()

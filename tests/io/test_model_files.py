@@ -17,10 +17,11 @@ import safetensors.numpy
 from tests.io.damage import damaged
 from tests.io.toy import Toy
 from undirected.core.errors import BadFile
-from undirected.core.graph import grid
+from undirected.core.graph import grid, torus
+from undirected.core.potentials import Edges
 from undirected.io import model_files
 from undirected.io.model_files import describe_model, load_model, save_model
-from undirected.models import RBM, REGISTRY, Ising
+from undirected.models import RBM, REGISTRY, ConditionalRBM, FactorGraph, Ising, discrete
 
 KNOWN = {"Toy": Toy}
 FORGED = [
@@ -55,6 +56,16 @@ def swap_tensors(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     data = safetensors.numpy.save(arrays)
     (folder / "model.safetensors").write_bytes(data)
     rewrite(folder, tensors_sha256=hashlib.sha256(data).hexdigest())
+
+
+def test_conditional_models_and_tori_in_factor_graphs_come_back(tmp_path):
+    conditional = ConditionalRBM.create(3, 2, 4, jax.random.key(0))
+    layout = discrete(spin=16)
+    edges = Edges(jnp.arange(32.0), torus(4, 4))
+    for name, model in {"a": conditional, "b": FactorGraph.create(layout, [edges])}.items():
+        save_model(tmp_path / name, model)
+        assert same(model, load_model(tmp_path / name, REGISTRY))
+    assert load_model(tmp_path / "b", REGISTRY).factors[0].graph.sides == (4, 4)
 
 
 def test_round_trip_is_exact_and_leaves_two_files(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from tests import oracle
 from tests.zoo import CASES
 from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.potentials import clamp
 from undirected.inference import Exact, MeanField, MixedProduct, SumProduct, predict
 from undirected.learning import (
     Batches,
@@ -207,6 +208,22 @@ def test_mixed_product_is_exact_on_trees(seed):
     assert tuple(np.asarray(beliefs.unary[:6]).astype(int)) == best
     hidden = 1 / (1 + np.exp(-(c + np.array(best) @ weights)))
     assert np.allclose(beliefs.unary[6:], hidden)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("held", [0, 1])
+def test_mixed_product_weighs_states_beside_a_hidden_unit_that_is_held(held, dtype):
+    """The evidence of 1e9 does not hide the differences, in single precision either."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        weights, b, c = 2 * rng.normal(size=(4, 1)), rng.normal(size=4), rng.normal(size=1)
+        model = RBM(*(jnp.asarray(a, dtype) for a in (weights, b, c)))
+        p = clamp(model.lower(), jnp.arange(5) == 4, jnp.full(5, held, dtype))
+        beliefs = MixedProduct(20)(p)
+        best = (b + held * weights[:, 0] > 0).astype(float)
+        assert np.array_equal(beliefs.unary[:4], best)
+        wanted = b @ best + held * (c[0] + best @ weights[:, 0])
+        assert float(beliefs.log_z) == pytest.approx(wanted, abs=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 400.0])

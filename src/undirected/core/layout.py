@@ -8,7 +8,7 @@ from functools import cached_property
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.noise import gumbel, logistic
@@ -212,6 +212,37 @@ def random_units(
         else:
             parts.append(_block_draw(block, jnp.zeros(size), k))
     return jnp.concatenate(parts, -1)
+
+
+def free_variables(
+    caller: str, layout: Layout, free: Bool[Array, "*#chains n"]
+) -> Bool[Array, "*#chains n"]:
+    """The mask of units that may change: a categorical variable may where all its units may."""
+    free = jnp.asarray(free, bool)
+    if free.shape[-1] != layout.n:
+        raise UndirectedError(
+            f"{caller}: free has {free.shape[-1]} entries, the model has {layout.n} units; "
+            "pass one entry per unit, False for those that must stay"
+        )
+
+    def whole(block: Block, part: Array) -> Array:
+        if block.domain is not Domain.CATEGORICAL:
+            return part
+        return jnp.repeat(_grouped(block, part).all(-1), block.states, -1)
+
+    return _by_block(layout, free, whole)
+
+
+def excluded_states(layout: Layout, on: Bool[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
+    """The units of categorical variables of which another state is on."""
+
+    def others(block: Block, part: Array) -> Array:
+        if block.domain is not Domain.CATEGORICAL:
+            return jnp.zeros_like(part)
+        groups = _grouped(block, part)
+        return (groups.any(-1, keepdims=True) & ~groups).reshape(part.shape)
+
+    return _by_block(layout, on, others)
 
 
 def _by_block(layout: Layout, x: Array, function: Callable[[Block, Array], Array]) -> Array:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import Graph
-from undirected.core.layout import Domain, Layout
+from undirected.core.layout import Domain, Layout, excluded_states
 from undirected.core.numerics import CERTAIN, NEG_INF, row
 
 
@@ -107,13 +107,15 @@ def clamp(p: Potentials, mask: Bool[Array, "*batch m"], x: Float[Array, "*batch 
     """Hard evidence: units under the mask take their {0, 1} value in x; the rest stay as they were.
 
     `mask` and `x` cover all units or the visible ones; x may be NaN where the mask is False. A
-    categorical variable is clamped by clamping its units; those at 0 are the excluded states.
+    categorical variable is clamped by the unit of its state at 1; units at 0 are excluded states.
     """
     mask = _padded("clamp", p.layout, jnp.asarray(mask, bool), False)
     x = _padded("clamp", p.layout, jnp.asarray(x, p.unary.dtype), 0)
     mask, x, before, unary = _together(mask, x, p.evidence, p.unary)
     certain = row(jnp.asarray(_certainty(p.layout), unary.dtype), x)
-    evidence = jnp.where(mask, jnp.where(x > 0.5, certain, NEG_INF), before)
+    on = mask & (x > 0.5)
+    evidence = jnp.where(mask, jnp.where(on, certain, NEG_INF), before)
+    evidence = jnp.where(excluded_states(p.layout, on), NEG_INF, evidence)
     return eqx.tree_at(lambda q: (q.unary, q.evidence), p, (unary, evidence.astype(unary.dtype)))
 
 

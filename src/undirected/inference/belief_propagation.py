@@ -221,14 +221,13 @@ def MaxProduct(
 def _round(
     p: Potentials, schedule: Schedule, traffic: tuple[Traffic, ...], incoming: Array
 ) -> tuple[tuple[Traffic, ...], Array]:
-    """Send the messages of every group: group after group, or all from the same fields."""
-    renewed = []
-    now = incoming
-    for factor, old in zip(p.factors, traffic, strict=True):
+    """Send the messages of every group: group after group, or all from the same fields.
+
+    Sums are taken anew: a difference would not bring back what a huge message has rounded off.
+    """
+    now, renewed = incoming, list(traffic)
+    for i, factor in enumerate(p.factors):
         seen = incoming if schedule.parallel else now
-        new = renew(factor, p.layout, p.fields + seen, old, schedule)
-        now = now + (new.incoming - old.incoming)
-        renewed.append(new)
-    if len(renewed) == 1:
-        return tuple(renewed), renewed[0].incoming
+        renewed[i] = renew(factor, p.layout, p.fields + seen, traffic[i], schedule)
+        now = sum((group.incoming for group in renewed[1:]), renewed[0].incoming)
     return tuple(renewed), now

@@ -37,8 +37,10 @@ class MixedProduct(eqx.Module):
             return p.fields[cols.slice] + v @ weight
 
         def value(v: Array) -> Array:
-            hidden = jax.nn.softplus(hidden_fields(v)).sum()
-            return p.unary[rows.slice] @ v + hidden
+            """-free energy; a hidden unit that is held at 1 adds its field without the evidence."""
+            held = p.unary[cols.slice] + v @ weight
+            free = jax.nn.softplus(hidden_fields(v))
+            return p.unary[rows.slice] @ v + jnp.where(p.evidence[cols.slice] > 0, held, free).sum()
 
         gentle = jnp.max(jnp.abs(weight), initial=0.0) <= bipartite.GENTLE
         odds = jnp.exp(jnp.clip(weight, -bipartite.GENTLE, bipartite.GENTLE))
@@ -66,16 +68,7 @@ class MixedProduct(eqx.Module):
         hidden = jax.nn.sigmoid(hidden_fields(best))
         unary = jnp.zeros_like(p.unary).at[rows.slice].set(best).at[cols.slice].set(hidden)
         pairs = (Bilinear(best[:, None] * hidden[None, :], factor.rows, factor.cols),)
-        log_z = (
-            p.offset
-            + p.unary[rows.slice] @ best
-            + jnp.where(
-                p.evidence[cols.slice] > 0,
-                p.unary[cols.slice] + best @ weight,
-                jax.nn.softplus(hidden_fields(best)),
-            ).sum()
-        )
-        return Beliefs(unary, pairs, log_z, converged, count)
+        return Beliefs(unary, pairs, p.offset + value(best), converged, count)
 
 
 def _ratios(field: Float[Array, " b"], odds: Float[Array, "a b"], v: Float[Array, " a"]) -> Array:

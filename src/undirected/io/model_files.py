@@ -160,6 +160,7 @@ def _skeleton(model_class: Any, config: dict[str, Any], where: str) -> Any:
 
 
 def _layout_summary(model: Any) -> list[dict[str, Any]]:
+    """The blocks of a model; a conditional model has none before its features are given."""
     return [
         {
             "name": block.name,
@@ -168,7 +169,7 @@ def _layout_summary(model: Any) -> list[dict[str, Any]]:
             "states": block.states,
             "visible": block.visible,
         }
-        for block in model.layout.blocks
+        for block in (model.layout.blocks if hasattr(model, "layout") else ())
     ]
 
 

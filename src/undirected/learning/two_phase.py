@@ -30,7 +30,9 @@ class TwoPhase:
         """Nothing is carried from step to step; the model is checked."""
         name = type(model).__name__
         if not isinstance(model, Lowerable):
-            raise UndirectedError(f"two-phase: {name} has no lower(); use Persistent")
+            raise UndirectedError(
+                f"two-phase: {name} has no lower() beside its layout and energy(); use Persistent"
+            )
         if self.positive is None and not isinstance(model, Marginal):
             raise UndirectedError(
                 f"two-phase: {name} cannot sum out its hidden units; pass positive=, "

@@ -67,6 +67,11 @@ class FactorGraph(eqx.Module):
                 "log-potential per state of the others"
             )
         for factor in self.factors:
+            if isinstance(factor, Bilinear) and factor.rows == factor.cols:
+                raise UndirectedError(
+                    f"FactorGraph: a Bilinear group joins block {factor.rows} with itself; use "
+                    "Symmetric for couplings within a block"
+                )
             if isinstance(factor, Wired) and factor.wires.n != self.layout.n:
                 raise UndirectedError(
                     f"FactorGraph: a {type(factor).__name__} group was wired for "
@@ -144,7 +149,8 @@ def _describe(factor: Factor) -> dict[str, Any]:
         case Edges():
             incoming = factor.graph.incoming
             table = None if incoming is None else list(incoming.shape)
-            return {**found, "incoming": table, "colours": list(factor.graph.colours.shape)}
+            shapes = {"incoming": table, "colours": list(factor.graph.colours.shape)}
+            return {**found, **shapes, "sides": factor.graph.sides}
     raise UnsupportedFactor(f"FactorGraph: cannot describe a {kind} group in a model file")
 
 
@@ -165,7 +171,8 @@ def _empty(found: dict[str, Any], n: int) -> Factor:
             return Symmetric(weight, found["block"])
         incoming = None if found["incoming"] is None else zeros(found["incoming"])
         edges = zeros([shape[0], 2])
-        return Edges(weight, Graph(edges, incoming, zeros(found["colours"]), n))
+        sides = tuple(found["sides"]) if found.get("sides") else None
+        return Edges(weight, Graph(edges, incoming, zeros(found["colours"]), n, sides))
     tables = tuple(zeros(table) for table in found["incoming"])
     wiring = Wiring(zeros(found["units"]), tables, zeros([n]), n)
     match kind:

@@ -5,8 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from undirected.core.layout import Layout
+from undirected.core.moments import values
 from undirected.core.potentials import Potentials, pulls
 
 
@@ -23,6 +25,10 @@ class SpinForm(eqx.Module):
     @property
     def layout(self) -> Layout:
         return self.model.layout
+
+    def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E(x) of joint states in {0, 1}, up to a constant."""
+        return -values(self.lower(), x.reshape(-1, x.shape[-1])).reshape(x.shape[:-1])
 
     def lower(self) -> Potentials:
         """Potentials on {0, 1}."""

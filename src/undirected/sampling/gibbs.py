@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import Graph
-from undirected.core.layout import Block, Domain, Layout, perturbation
+from undirected.core.layout import Block, Domain, Layout, free_variables, perturbation
 from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric
 from undirected.core.protocols import Blocked, Info, Lowerable
 from undirected.kernels.lattice import packs, torus_sweeps
@@ -144,7 +144,7 @@ class Gibbs:
     ) -> tuple[GibbsState, Info]:
         """All sweeps of a homogeneous Ising model on a torus, 32 spins at a time."""
         before = state.x
-        free = jnp.broadcast_to(_whole_variables(p.layout, free), before.shape)
+        free = jnp.broadcast_to(free_variables("Gibbs", p.layout, free), before.shape)
         shape = (-1, *p.factors[0].graph.sides)
         uniform = weight[0], p.fields[0]
         after = torus_sweeps(
@@ -188,7 +188,7 @@ def _repeat(
     into a part of x would be computed number by number.
     """
     before = state.x
-    free = jnp.broadcast_to(_whole_variables(layout, free), before.shape)
+    free = jnp.broadcast_to(free_variables("Gibbs", layout, free), before.shape)
     ends = [block.stop for block in layout.blocks[:-1]]
 
     def once(i: Int[Array, ""], parts: list[Array]) -> list[Array]:
@@ -247,22 +247,6 @@ def _matrix_inside(p: Potentials, block: Block) -> Float[Array, "m m"] | None:
 
 def _hidden_first(layout: Layout) -> list[Block]:
     return sorted(layout.blocks, key=lambda block: block.visible)
-
-
-def _whole_variables(layout: Layout, free: Bool[Array, "*#chains n"]) -> Bool[Array, "*#chains n"]:
-    """A categorical variable is free only where all its units are."""
-    free = jnp.asarray(free, bool)
-    if free.shape[-1] != layout.n:
-        raise UndirectedError(
-            f"Gibbs: free has {free.shape[-1]} entries, the model has {layout.n} units; "
-            "pass one entry per unit, False for those that must stay"
-        )
-    for block in layout.blocks:
-        if block.domain is Domain.CATEGORICAL:
-            part = free[..., block.slice]
-            whole = part.reshape(*part.shape[:-1], -1, block.states).all(-1)
-            free = free.at[..., block.slice].set(jnp.repeat(whole, block.states, -1))
-    return free
 
 
 def _start(kernel: str, layout: Layout, x: Float[Array, "*chains n"]) -> GibbsState:

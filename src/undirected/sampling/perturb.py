@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Domain, Layout, best, perturbation
+from undirected.core.layout import Domain, Layout, best, free_variables, perturbation
 from undirected.core.moments import mean_statistics, values
 from undirected.core.potentials import Beliefs, Potentials, batch_axes, clamp, shift
 from undirected.core.protocols import Inference, Info, Lowerable
@@ -104,6 +104,7 @@ class PerturbAndMap:
         """A new independent sample for every chain, given the units that are not free."""
         p, before = model.lower(), state.x
         flat = before.reshape(-1, before.shape[-1])
+        free = free_variables("PerturbAndMap", p.layout, free)
         held = ~jnp.broadcast_to(free, before.shape).reshape(flat.shape)
         noise_key, key = jax.random.split(key)
         clamped = clamp(p, held, flat)
