@@ -67,9 +67,9 @@ class QueryImputer(TransformerMixin, BaseEstimator):
 
     def _checked(self, X: ArrayLike, reset: bool) -> np.ndarray:
         """Rows of floats in [0, 1] or NaN, whose columns are those of the fit."""
-        kinds = [np.float64, np.float32]
-        how = {"dtype": kinds, "ensure_all_finite": "allow-nan"}
-        x = np.asarray(validate_data(self, X, reset=reset, **how))
+        floats = [np.float64, np.float32]
+        how: Any = {"X": X, "reset": reset, "dtype": floats, "ensure_all_finite": "allow-nan"}
+        x = np.asarray(validate_data(self, **how))
         wrong = ~np.isnan(x) & ~((x >= 0) & (x <= 1))
         if wrong.any():
             raise UndirectedError(
