@@ -222,3 +222,99 @@ def test_help_teaches(run):
     for command in ("fit", "query", "sample", "evaluate", "reproduce", "report", "demo"):
         code, out, _ = run(command, "--help")
         assert code == 0 and "Usage" in out and "--json" in out
+
+
+def test_fit_leaves_a_folder_that_is_not_its_own_alone(run, tmp_path):
+    write_csv(tmp_path / "t.csv", copies(30), NAMES)
+    mine = tmp_path / "out" / "training" / "mine.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    for more in ([], ["--fresh"]):
+        code, _, err = run("fit", "t.csv", "--out", "out", "--epochs", 1, *more)
+        assert (code, mine.read_text()) == (1, "mine")
+        assert "not of a fit" in err
+
+
+def test_an_interrupted_fit_does_not_go_on_with_other_values(run, tmp_path):
+    plan, flipped = tmp_path / "out" / "training" / "plan.json", 1 - copies(30)
+    write_csv(tmp_path / "t.csv", copies(30), NAMES)
+    write_csv(tmp_path / "flipped.csv", flipped, NAMES)
+    how = ["--out", "out", "--epochs", 1, "--hidden", 2]
+    assert run("fit", "t.csv", *how)[0] == 0
+    (plan.parent / "checkpoints").mkdir()  # as if it had been interrupted
+    code, _, err = run("fit", "flipped.csv", *how)
+    assert code == 1 and "other data" in err
+    plan.write_text(plan.read_text()[:20])
+    code, _, err = run("fit", "t.csv", *how)
+    assert code == 1 and "plan.json: damaged" in err and "--fresh" in err
+    assert run("fit", "t.csv", *how, "--fresh")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["query", "model", "t.csv", "--out", "a.txt"], "unknown kind of table"),
+        (["query", "model", "t.csv", "--out", "a.csv", "--completion", "a.csv"], "two outputs"),
+        (["query", "model", "t.csv", "--out", "here.csv"], "this is a folder"),
+        (["sample", "model", "--out", "t.csv/a.csv"], "cannot be made"),
+        (["compare", "model", "t.csv", "--out", "here.csv"], "this is a folder"),
+    ],
+)
+def test_places_of_results_are_checked_before_the_work(run, tmp_path, arguments, words):
+    """There is no model: to read it would be the first of the work."""
+    write_csv(tmp_path / "t.csv", copies(30), NAMES)
+    (tmp_path / "here.csv").mkdir()
+    code, _, err = run(*arguments)
+    assert code == 1 and words in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--epochs", "inf"], 1, "epochs is inf"),
+        (["--epochs", "nan"], 1, "epochs is nan"),
+        (["--seed", 10**20], 2, "--seed"),
+        (["--seed", -1], 2, "--seed"),
+        (["--model", "ising", "--hidden", 3], 1, "no hidden units"),
+        (["--image", "²x³"], 1, "is not a shape"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(run, tmp_path, arguments, code, words):
+    write_csv(tmp_path / "t.csv", copies(30), NAMES)
+    found, _, err = run("fit", "t.csv", "--out", "out", *arguments)
+    assert found == code and words in err
+
+
+def test_json_has_null_where_a_number_is_not_finite(run, fitted, tmp_path):
+    write_csv(tmp_path / "one.csv", copies(1), NAMES)
+    code, out, _ = run("evaluate", fitted, "one.csv", "--json")
+
+    def refuse(name):
+        raise ValueError(name)
+
+    assert code == 0
+    assert json.loads(out, parse_constant=refuse)["stderr"] is None
+
+
+def test_a_report_of_nothing_is_refused(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    code, _, err = run("report", "empty", "--out", "page.html")
+    assert code == 1 and "no records here" in err
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyboardInterrupt(), "interrupted"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating"), "out of memory"),
+        (OverflowError("too large"), "too large"),
+    ],
+)
+def test_interrupts_and_lack_of_memory_end_with_a_reason(run, monkeypatch, error, words):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("undirected.cli.papers.list_data", fail)
+    code, _, err = run("data", "list")
+    assert code == 1 and words in err and "Traceback" not in err

@@ -179,7 +179,7 @@ def test_a_full_disk_keeps_the_old_record_and_the_work(module, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(records, "atomic_write", full_disk)
         with pytest.raises(OSError, match="No space left"):
-            runner.run(NAME, "smoke", 1, tmp_path)
+            runner.run(NAME, "smoke", 1, tmp_path, resume=False)
     assert path.read_bytes() == before
     runner.run(NAME, "smoke", 1, tmp_path)
     assert module.CALLS == ["train", "score"]  # the second attempt only had to write the record
@@ -316,3 +316,15 @@ def test_stages_give_back_what_was_stored(tmp_path):
                 assert str(got["who"]) == "me"
             else:
                 assert got == value
+
+
+def test_the_record_of_another_run_is_not_replaced(toy, tmp_path):
+    runner.run(NAME, "smoke", 0, tmp_path)
+    path = runner.record_path(tmp_path, NAME, "smoke")
+    before = path.read_text()
+    with pytest.raises(UndirectedError, match="another seed"):
+        runner.run(NAME, "smoke", 1, tmp_path)
+    assert path.read_text() == before
+    runner.run(NAME, "smoke", 0, tmp_path)  # the same again
+    runner.run(NAME, "smoke", 1, tmp_path, resume=False)
+    assert path.read_text() != before

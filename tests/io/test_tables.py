@@ -89,7 +89,7 @@ def test_header_may_be_forced(tmp_path):
         ("a,b\n0,nan(1)\n", {}, r"line 2, column 2 \(b\): 'nan\(1\)' is not a number"),
         ("a\n0;1\n", {}, r"'0;1' is not a number .*; cells are separated by commas"),
         ("0,1\nx,1\n", {}, r"line 2, column 1 \(x0\): 'x' is not a number"),
-        ("0,x\n1,1\n", {}, r"line 1: 'x' is a name, but '0' a number; say header=True"),
+        ("0,x\n1,1\n", {}, r"line 1: 'x' is a name, but '0' a number; rename the column"),
         ("a,b,a\n0,1,0\n", {}, r"columns 1 and 3 are both called 'a'"),
         ("a,b\n0,1\n2,0\n", {"binary": True}, r"line 3, column 1 \(a\): 2 is neither 0 nor 1"),
         ("a,b\n0,0.5\n", {"binary": True}, r"line 2, column 2 \(b\): 0.5 is neither 0 nor 1"),

@@ -8,6 +8,9 @@ import os
 import sys
 from pathlib import Path
 
+INTERRUPTED = 130
+"""What Typer makes of Ctrl-C."""
+
 
 def main() -> None:
     """Run the command line: exit code 0 for success, 1 for a failure, 2 for wrong usage."""
@@ -17,11 +20,18 @@ def main() -> None:
     keep_compiled_programs()
     try:
         app(prog_name="undirected")
-    except KeyboardInterrupt:
-        complain("interrupted")
-        sys.exit(1)
-    except (ValueError, OSError, ImportError, MemoryError) as error:
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            complain("interrupted")
+            sys.exit(1)
+        raise
+    except (ValueError, OSError, ImportError, MemoryError, OverflowError) as error:
         complain(str(error) or type(error).__name__)
+        sys.exit(1)
+    except RuntimeError as error:  # JAX says so where memory does not suffice
+        if "RESOURCE_EXHAUSTED" not in str(error) and "ut of memory" not in str(error):
+            raise
+        complain("out of memory; ask for fewer samples, chains or hidden units")
         sys.exit(1)
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.cli import console
 from undirected.core.errors import UndirectedError
+from undirected.core.files import check_place
 from undirected.core.potentials import batch_axes, clamp
 from undirected.evaluation import bracket, log_likelihood, pseudo_log_likelihood
 from undirected.inference import (
@@ -25,7 +26,7 @@ from undirected.inference import (
     Transfer,
 )
 from undirected.io.model_files import describe_model, load_model
-from undirected.io.tables import read_table, write_table
+from undirected.io.tables import check_writable, read_table, write_table
 from undirected.learning import answers as ask_network
 from undirected.models import RBM, REGISTRY
 from undirected.models import Path as ModelPath
@@ -68,6 +69,7 @@ def query_table(
 ) -> None:
     """Answer the missing entries of a table."""
     started = time.monotonic()
+    check_writable(out, *([completion] if completion else []))
     saved = open_model(folder)
     by_network = method == "bp" and saved.network is not None
     values = read_for(saved, rows, grey=by_network and completion is None)
@@ -199,6 +201,9 @@ def sample_model(
     """Write samples of a model, and draw them where they are images."""
     if count < 1 or sweeps < 1:
         raise UndirectedError(f"sample: count is {count} and sweeps {sweeps}; both must be >= 1")
+    check_writable(out)
+    if png is not None:
+        check_place(png)
     saved = open_model(folder)
     if png is not None and saved.image is None:
         raise UndirectedError(

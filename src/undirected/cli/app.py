@@ -21,7 +21,10 @@ TableFile = Annotated[
     Path, typer.Argument(help="A .csv, .npy or .npz table of 0/1 values; blank or NaN is missing.")
 ]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder written by `undirected fit`.")]
-Seed = Annotated[int, typer.Option(help="Seed of every random draw: same seed, same result.")]
+Seed = Annotated[
+    int,
+    typer.Option(min=0, max=2**63 - 1, help="Seed of every random draw: same seed, same result."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -192,7 +195,9 @@ def reproduce(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting: key=value.")
     ] = None,
-    fresh: Annotated[bool, typer.Option(help="Do not go on from an interrupted run.")] = False,
+    fresh: Annotated[
+        bool, typer.Option(help="Start anew; replace the record of another config or seed.")
+    ] = False,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

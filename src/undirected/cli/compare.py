@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key
 from undirected.cli import console
 from undirected.cli.answer import kernel_for, open_model, read_for
 from undirected.core.errors import UndirectedError
+from undirected.core.files import check_place
 from undirected.evaluation import log_mmd
 from undirected.experiments.record import curve
 from undirected.inference import MaxProduct
@@ -41,6 +42,7 @@ def compare_samplers(
     efforts = _efforts(sweeps)
     if chains < 2:
         raise UndirectedError(f"compare: {chains} chains; at least 2 are needed")
+    check_place(out)
     saved = open_model(folder)
     values = read_for(saved, table)
     rows = values[~np.isnan(values).any(1)][:MOST_ROWS]

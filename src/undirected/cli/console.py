@@ -1,6 +1,7 @@
 """What the user sees: messages on stderr, results on stdout, a bar on a terminal."""
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -27,10 +28,19 @@ def complain(text: str) -> None:
 def result(summary: dict[str, Any], as_json: bool, lines: list[str] | None = None) -> None:
     """The outcome of a command: one JSON object, or readable lines."""
     if as_json:
-        sys.stdout.write(json.dumps(summary, default=str) + "\n")
+        sys.stdout.write(json.dumps(_finite(summary), default=str, allow_nan=False) + "\n")
         return
     for line in lines if lines is not None else [f"{k}: {v}" for k, v in summary.items()]:
         out.print(escape(line), soft_wrap=True)
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for numbers that JSON does not have: NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class Bar:

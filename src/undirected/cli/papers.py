@@ -56,6 +56,9 @@ def report_records(records: list[Path], out: Path, markdown: bool, as_json: bool
     from undirected.report.page import read_records, write_page
 
     found = read_records(*records)
+    if not found:
+        places = ", ".join(map(str, records))
+        raise FileNotFoundError(f"{places}: no records here; `undirected reproduce` writes them")
     if markdown:
         tables = [table(record) for record in found]
         console.result({"tables": tables}, as_json, tables)

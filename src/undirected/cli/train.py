@@ -1,5 +1,6 @@
 """`undirected fit`: from a table of 0/1 (or grey) values to a model folder."""
 
+import hashlib
 import json
 import shutil
 import time
@@ -16,7 +17,7 @@ import optax
 
 from undirected.cli import console
 from undirected.cli.query_report import questions, write_report
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
 from undirected.evaluation import pseudo_log_likelihood
 from undirected.inference import Exact, QueryNetwork, SumProduct
@@ -129,8 +130,10 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
         )
     for name in ("hidden", "epochs", "batch", "patience", "learning_rate"):
         value = getattr(settings, name)
-        if value is not None and value <= 0:
-            raise UndirectedError(f"fit: {name.replace('_', ' ')} is {value}; pass more than 0")
+        if value is not None and not 0 < value < np.inf:
+            raise UndirectedError(f"fit: {name.replace('_', ' ')} is {value}; pass a number over 0")
+    if settings.model == "ising" and settings.hidden is not None:
+        raise UndirectedError("fit: an Ising model has no hidden units; leave --hidden out")
     image_shape(settings.image, columns)
     method = settings.method
     if method == "auto":
@@ -264,7 +267,7 @@ def image_shape(text: str | None, columns: int) -> tuple[int, int] | None:
     if text is None:
         return None
     parts = text.lower().split("x")
-    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
         raise UndirectedError(f"image: '{text}' is not a shape; pass rows x columns, as in 28x28")
     shape = int(parts[0]), int(parts[1])
     if shape[0] * shape[1] != columns:
@@ -277,12 +280,17 @@ def image_shape(text: str | None, columns: int) -> tuple[int, int] | None:
 def _prepare(out: Path, settings: Settings, table: Table, fresh: bool) -> Path:
     """The folder of a run in progress; refuse to mix two different runs."""
     work = Path(out) / "training"
-    plan = {"settings": asdict(settings), "rows": len(table.values), "names": table.names}
+    values = hashlib.sha256(table.values.tobytes()).hexdigest()
+    plan = {"settings": asdict(settings), "values": values, "names": table.names}
     plan_file = work / "plan.json"
+    if work.exists() and not plan_file.is_file() and any(work.glob("[!.]*")):
+        raise UndirectedError(
+            f"fit: {work} holds files that are not of a fit; move them away or choose another --out"
+        )
     if fresh and work.exists():
         shutil.rmtree(work)
     if plan_file.is_file() and (work / "checkpoints").is_dir():
-        if json.loads(plan_file.read_text(encoding="utf-8")) != plan:
+        if _read_plan(plan_file) != plan:
             raise UndirectedError(
                 f"fit: {out} holds an interrupted run with other settings or other data; give its "
                 "command again to go on, add --fresh to start anew, or choose another --out"
@@ -294,6 +302,15 @@ def _prepare(out: Path, settings: Settings, table: Table, fresh: bool) -> Path:
     with atomic_write(plan_file) as temporary:
         temporary.write_text(json.dumps(plan), encoding="utf-8")
     return work
+
+
+def _read_plan(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadFile(
+            f"{path}: damaged, so that the interrupted run cannot go on; add --fresh to start anew"
+        ) from error
 
 
 def _decode(batch: jax.Array, key: jax.Array) -> jax.Array:

@@ -7,6 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def check_place(path: Path) -> None:
+    """Refuse a path that cannot become a file, before any work is done for it."""
+    path = Path(path).resolve()
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: this is a folder; name a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"{path}: its folder cannot be made ({error.strerror or error})") from error
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"{path}: its folder may not be written to; choose another")
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it becomes `path`, on failure it is removed.

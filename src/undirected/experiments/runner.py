@@ -28,7 +28,8 @@ def run(
     """Run one experiment and write its record to `record_path(out, name, profile)`.
 
     A run that was stopped goes on after its last finished stage, provided experiment, config, seed
-    and library version are the same; `resume=False` starts afresh. `overrides`: `key=value` texts.
+    and library version are the same; `resume=False` starts afresh, and may replace a record of
+    another config or seed. `overrides`: `key=value` texts.
     """
     experiment, seed = registry.load(name), operator.index(seed)
     config = override(experiment.config(profile), overrides)
@@ -39,6 +40,8 @@ def run(
     scratch = path.parent / f".{path.stem}-{digest}"
     if not resume and scratch.exists():
         shutil.rmtree(scratch)
+    elif resume and not scratch.exists():
+        _check_same(path, config, seed)
     context = Context(experiment.name, scratch, on_event)
     context.tell("start", experiment.title)
     try:
@@ -65,6 +68,20 @@ def run(
     shutil.rmtree(scratch)
     context.tell("done", str(path), 1.0)
     return result
+
+
+def _check_same(path: Path, config: Mapping[str, Any], seed: int) -> None:
+    """Refuse to replace the record of another run."""
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        same = before["config"] == json.loads(json.dumps(config)) and before["seed"] == seed
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if not same:
+        raise UndirectedError(
+            f"{path} holds the record of another config or of another seed ({before['seed']}); "
+            "choose another --out, or add --fresh to replace it"
+        )
 
 
 def record_path(out: Path, name: str, profile: str) -> Path:

@@ -93,16 +93,21 @@ def write(file: BinaryIO, values: Float32[np.ndarray, "rows columns"], names: li
 
 def is_header(cells: list[str], path: Path) -> bool:
     """Whether a first line holds names; one that mixes names and numbers is refused."""
-    if len(cells) > 2 and cells == [str(i) for i in range(len(cells))]:
+    if counts(cells):
         return True
-    named = [cell for cell in cells if not _is_number(cell)]
-    numbers = [cell for cell in cells if _is_number(cell) and cell.strip() not in MISSING]
+    named = [cell for cell in cells if not is_number(cell)]
+    numbers = [cell for cell in cells if is_number(cell) and cell.strip() not in MISSING]
     if named and numbers:
         raise BadFile(
-            f"{path}, line 1: '{named[0]}' is a name, but '{numbers[0]}' a number; "
-            "say header=True if the line holds column names, or mend the cell"
+            f"{path}, line 1: '{named[0]}' is a name, but '{numbers[0]}' a number; rename the "
+            "column, mend the cell, or in Python say header=True"
         )
     return bool(named)
+
+
+def counts(names: list[str]) -> bool:
+    """Whether names count 0, 1, 2, ... over three columns or more."""
+    return len(names) > 2 and names == [str(i) for i in range(len(names))]
 
 
 def clean_names(names: Iterable[str], path: Path) -> list[str]:
@@ -165,7 +170,7 @@ def _row(cells: list[str], row: int, source: Source) -> list[float]:
         raise BadFile(f"{source.line(row)}: {got}; wanted {len(source.names)} cells, one a column")
     values = []
     for column, cell in enumerate(map(str.strip, cells)):
-        if not _is_number(cell):
+        if not is_number(cell):
             hint = "; cells are separated by commas" if ";" in cell or "\t" in cell else ""
             raise BadFile(
                 f"{source.place(row, column)}: {cell[:40]!r} is not a number "
@@ -216,7 +221,8 @@ def _measure(file: BinaryIO) -> tuple[int, int]:
     return end, newlines
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Whether a cell is read as a number, or as a missing one."""
     if cell.strip() in MISSING:
         return True
     try:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from undirected.core.errors import BadFile
-from undirected.core.files import atomic_write
+from undirected.core.files import atomic_write, check_place
 from undirected.io import csv_text
 
 ROWS = 4096  # rows checked at a time
@@ -58,8 +58,21 @@ def read_table(
         names = csv_text.clean_names(names or [""] * values.shape[1], path)
         if len(names) != values.shape[1]:
             raise BadFile(f"{path}: {len(names)} names for {values.shape[1]} columns")
+        numbers = [name for name in names if csv_text.is_number(name)]
+        if numbers and not csv_text.counts(names):
+            raise BadFile(f"{path}: the name '{numbers[0]}' would be read as a number; rename it")
     _check(values, place, binary, grey, missing)
     return Table(values, names)
+
+
+def check_writable(*paths: str | Path) -> None:
+    """Refuse, before any work is done for them, paths that `write_table` could not write."""
+    places = [Path(path).resolve() for path in paths]
+    for place in places:
+        _suffix(place)
+        check_place(place)
+    if len(set(places)) < len(places):
+        raise BadFile(f"{paths[0]}: named for two outputs; give each a file of its own")
 
 
 def write_table(
