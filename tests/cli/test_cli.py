@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from undirected.cli import main
+from undirected.cli.train import Settings, steps_at_once
 
 
 @pytest.fixture
@@ -318,3 +319,12 @@ def test_interrupts_and_lack_of_memory_end_with_a_reason(run, monkeypatch, error
     monkeypatch.setattr("undirected.cli.papers.list_data", fail)
     code, _, err = run("data", "list")
     assert code == 1 and words in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("method", "hidden", "steps"), [("pcd", 12, 100), ("query-training", 256, 1), ("bp", 256, 1)]
+)
+def test_slow_steps_are_looked_at_often(method, hidden, steps):
+    """100 rows of 784 by 256 in query training take most of a second on two cores."""
+    settings = Settings(method=method, hidden=hidden, batch=100)
+    assert steps_at_once(settings, 784) == steps

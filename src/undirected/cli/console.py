@@ -71,7 +71,7 @@ class Bar:
 
     def update(self, done: float, total: float, rate: float = 0.0, detail: str = "") -> None:
         """Show how far the work is."""
-        speed = f"{rate:,.0f} {self.unit}/s" if rate else ""
+        speed = f"{rate:{',.0f' if rate >= 10 else '.2g'}} {self.unit}/s" if rate else ""
         self._progress.update(self._task, completed=done, total=total, rate=speed, detail=detail)
         if not note.is_terminal and (time.monotonic() - self._said > 5 or done >= total > 0):
             self._said = time.monotonic()

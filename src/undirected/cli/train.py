@@ -43,6 +43,7 @@ from undirected.sampling import BlockGibbs, Gibbs
 METHODS = ("pcd", "cd", "pl", "bp", "exact", "query-training")
 LAYERS = 10
 """Sweeps of belief propagation that query training learns through."""
+BP_ROUNDS = 30
 MISSING = -1
 
 
@@ -198,6 +199,7 @@ def train_model(
             batches,
             key,
             steps=steps,
+            log_every=steps_at_once(settings, train.shape[1]),
             validate=validator(valid, settings),
             validate_every=max(1, steps // 10) if len(valid) else None,
             patience=settings.patience if len(valid) else None,
@@ -206,6 +208,14 @@ def train_model(
             log=MetricsLog(work / "metrics.jsonl"),
             on_event=show,
         )
+
+
+def steps_at_once(settings: Settings, columns: int) -> int:
+    """Steps between two looks at Ctrl-C and the clock: a second or two on a slow machine."""
+    assert settings.batch
+    sweeps = {"query-training": 3 * LAYERS, "bp": BP_ROUNDS}.get(settings.method, 1)
+    messages = settings.batch * columns * (settings.hidden or columns) * sweeps
+    return int(np.clip(10**9 // messages, 1, 100))
 
 
 def new_model(train: np.ndarray, settings: Settings) -> Any:
@@ -251,7 +261,7 @@ def objective(settings: Settings) -> Any:
         case "query-training":
             return QueryTraining(reduction="mean")
         case "bp":
-            bp = SumProduct(iterations=30, tolerance=1e-3, damping=0.2)
+            bp = SumProduct(iterations=BP_ROUNDS, tolerance=1e-3, damping=0.2)
             return TwoPhase(negative=bp, positive=bp)
     return TwoPhase(negative=Exact(), positive=Exact())
 
