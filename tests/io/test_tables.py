@@ -353,3 +353,12 @@ def test_names_are_quoted_where_needed():
     file = io.BytesIO()
     csv_text.write(file, np.array([[0, 1]], np.float32), ["a b", 'c"d'])
     assert file.getvalue() == b'a b,"c""d"\n0,1\n'
+
+
+def test_names_of_an_archive_are_not_numbers(tmp_path):
+    for names in (["1", "2", "nan"], ["a", "Infinity", "b"]):
+        np.savez(tmp_path / "t.npz", x=np.zeros((2, 3)), names=names)
+        with pytest.raises(BadFile, match="would be read as a number; rename it"):
+            read_table(tmp_path / "t.npz")
+    np.savez(tmp_path / "t.npz", x=np.zeros((2, 3)), names=["0", "1", "2"])
+    assert read_table(tmp_path / "t.npz").names == ["0", "1", "2"]

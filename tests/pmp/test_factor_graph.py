@@ -9,10 +9,10 @@ import pytest
 from tests.pmp.trees import BINARY, tree
 from undirected.core.errors import UndirectedError
 from undirected.core.factors import Count, Logic, Tables, count, logical_or, tables
-from undirected.core.potentials import batch_axes, clamp, inner, shift, statistic
+from undirected.core.potentials import Bilinear, batch_axes, clamp, inner, shift, statistic
 from undirected.core.protocols import Lowerable
 from undirected.inference import BeliefPropagation, Exact
-from undirected.models import REGISTRY, FactorGraph, discrete
+from undirected.models import RBM, REGISTRY, FactorGraph, SpinForm, discrete
 
 pytestmark = pytest.mark.usefixtures("x64")
 SEEDS = 16
@@ -224,3 +224,20 @@ def test_a_group_must_fit_the_layout():
         FactorGraph.create(discrete(x=4), [], jnp.zeros(3))
     with pytest.raises(UndirectedError, match="holds beliefs"):
         statistic(statistic(other, discrete(x=5), jnp.zeros(5)), discrete(x=5), jnp.zeros(5))
+
+
+def test_a_bilinear_group_joins_two_blocks():
+    with pytest.raises(UndirectedError, match="joins block 0 with itself; use Symmetric"):
+        FactorGraph.create(discrete(a=2), [Bilinear(jnp.ones((2, 2)), 0, 0)])
+
+
+def test_the_energy_of_a_spin_form_is_that_of_spins():
+    """Differences between states, which no constant can change."""
+    rng = np.random.default_rng(0)
+    w, b, c = rng.normal(size=(3, 2)), rng.normal(size=3), rng.normal(size=2)
+    model = SpinForm(RBM(*(jnp.asarray(a) for a in (w, b, c))))
+    x = rng.integers(0, 2, (6, 5))
+    s = 2 * x - 1
+    wanted = -0.5 * (np.einsum("ri,ij,rj->r", s[:, :3], w, s[:, 3:]) + s @ np.r_[b, c])
+    found = np.asarray(model.energy(jnp.asarray(x, float)))
+    np.testing.assert_allclose(found - found[0], wanted - wanted[0], atol=1e-5)

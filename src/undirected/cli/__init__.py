@@ -29,7 +29,8 @@ def main() -> None:
         complain(str(error) or type(error).__name__)
         sys.exit(1)
     except RuntimeError as error:  # JAX says so where memory does not suffice
-        if "RESOURCE_EXHAUSTED" not in str(error) and "ut of memory" not in str(error):
+        told = str(error).lower()
+        if "resource_exhausted" not in told and "out of memory" not in told:
             raise
         complain("out of memory; ask for fewer samples, chains or hidden units")
         sys.exit(1)
