@@ -46,6 +46,27 @@ def test_totals_are_those_of_the_textbook(form, n):
     assert count.tolist() == [6, 6, 6]
 
 
+REPLAYED = max_product_gpu.REPLAYED
+
+
+@pytest.mark.parametrize("rounds", [1, REPLAYED, REPLAYED + 1, 2 * REPLAYED, 3 * REPLAYED + 2])
+@pytest.mark.parametrize(("damping", "small"), [(0.0, 256), (0.5, 256), (0.5, 0)])
+def test_messages_made_again_from_the_totals_are_the_same_for_every_number_of_rounds(
+    rounds, damping, small, monkeypatch
+):
+    """Also with the tiles of large models."""
+    monkeypatch.setattr(max_product_gpu, "SMALL", small)
+    w, fields = random_model(40, 2)
+    run = jax.vmap(lambda f: FORMS["fused"](jnp.asarray(0.1 * w), f, rounds, None, damping))
+    totals, change, count = run(jnp.asarray(fields))
+    wanted, before = (
+        np.stack([textbook(0.1 * w, f, k, damping) for f in fields]) for k in (rounds, rounds - 1)
+    )
+    np.testing.assert_allclose(totals, wanted, atol=1e-5)
+    np.testing.assert_allclose(change, np.abs(wanted - before).max(1), atol=1e-5)
+    assert count.tolist() == [rounds] * 2
+
+
 @pytest.mark.parametrize("tolerance", [None, 1e-3])
 @pytest.mark.parametrize("rounds", [1, 40])
 @pytest.mark.parametrize("form", FORMS)

@@ -1,5 +1,7 @@
 """The loop: it reaches maximum likelihood, stops, guards, reports, and compiles once."""
 
+import importlib
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -147,6 +149,27 @@ def test_chunks_do_not_change_the_steps():
     )
 
 
+def counted(monkeypatch) -> list[int]:
+    """From here on full chunks are compiled for their number of steps, as on a GPU."""
+    seen = []
+
+    def known(rows, steps):
+        seen.append(steps)
+        return steps if steps == rows else None
+
+    monkeypatch.setattr(importlib.import_module("undirected.learning.steps"), "_known", known)
+    return seen
+
+
+def test_a_known_number_of_steps_makes_the_same_ones(monkeypatch):
+    plain, objective = run(steps=23, log_every=5), Distance()
+    seen = counted(monkeypatch)
+    result = run(objective, steps=23, log_every=5)
+    assert eqx.tree_equal(result.model, plain.model)
+    assert result.history == plain.history
+    assert seen == [5, 5, 5, 5, 3]
+
+
 def test_steps_are_those_of_plain_gradient_descent():
     batches = Batches(points(), 4, seed=5)
     result = run(optimiser=optax.sgd(0.5), batches=batches, steps=7)
@@ -271,6 +294,13 @@ def test_divergence_keeps_the_last_good_step(what, message):
     assert (result.stopped, result.step) == ("not finite", 7)
     assert eqx.tree_equal(result.model, clean.model)
     assert result.history == clean.history
+
+
+def test_divergence_in_a_known_number_of_steps_is_found_too(monkeypatch):
+    counted(monkeypatch)
+    with pytest.raises(Diverged, match="at step 8 of 25") as error:
+        run(Trap("loss"), log_every=5)
+    assert error.value.result.step == 7
 
 
 def test_overflow_of_the_parameters_is_named():

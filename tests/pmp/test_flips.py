@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from undirected.experiments.pmp._common import SiteGibbs
+from undirected.kernels import flips as module
 from undirected.kernels.flips import flip_fused, flip_looped, flip_sites
 from undirected.models import Ising
 
@@ -66,6 +67,20 @@ def test_all_forms_follow_the_definition(flips):
     np.testing.assert_array_equal(accepted, count)
     assert (count < args[-1].shape[1]).any()  # some were refused,
     assert (by_definition(args, bias, accept=False)[0] != wanted).any()  # and that matters
+
+
+@pytest.mark.parametrize("flips", [flip_looped, fused])
+def test_chains_follow_the_definition_down_a_steep_way(flips, monkeypatch):
+    """From the first state to the last, sums fall by more than a number can hold."""
+    (weight, slope, *rest), bias = case(updates=40)
+    args, bias = (25 * weight, 25 * slope, *rest), 25 * bias
+    x, accepted = jax.jit(flips)(*args)
+    wanted, count = by_definition(args, bias)
+    np.testing.assert_array_equal(x, wanted)
+    np.testing.assert_array_equal(accepted, count)
+    if flips is fused:
+        monkeypatch.setattr(module, "LEAST", -1.0)
+        assert (jax.jit(lambda *a: fused(*a))(*args)[0] != wanted).any()
 
 
 @pytest.mark.parametrize("flips", [flip_looped, fused])

@@ -19,6 +19,9 @@ TILE = 32
 WARPS = 4
 """Warps of a block of the fused kernel: one chain each."""
 
+LEAST, MOST = 1e-18, 1e18
+"""Sums of all e, over the largest one when that was last looked for, that need no new look."""
+
 Chains = Float[Array, "c n"]
 Moved = tuple[Chains, Float[Array, " c"]]
 
@@ -147,38 +150,51 @@ def flip_fused(
 
 
 def _propose_all(updates: int, weight, slope, x, free, uniform, out, accepted) -> None:
-    """The body of the fused kernel: every proposal of one chain, in order."""
+    """The body of the fused kernel: every proposal of one chain, in order.
+
+    The e of all sites are kept as their running sum, over exp(shift); the shift stays as it is
+    until their sum comes near the ends of what a number can hold.
+    """
     loose = free[0, :] > 0
     sites = jnp.arange(loose.shape[0])
     nothing = jnp.zeros_like(x[0, :])
     lowest = jnp.full_like(nothing, -1e30)
 
-    def proposal(x: Array, slope: Array) -> tuple[Array, Array]:
-        half_gain = jnp.where(loose, (0.5 - x) * slope, lowest)
-        top = jnp.max(half_gain)
-        weights = jnp.where(loose, jnp.exp(half_gain - top), nothing)
-        return weights, top + jnp.log(jnp.sum(weights))
+    def running(half_gain: Array, shift: Array) -> tuple[Array, Array]:
+        ends = jnp.cumsum(jnp.where(loose, jnp.exp(half_gain - shift), nothing))
+        return ends, jnp.max(ends)
+
+    def afresh(half_gain: Array) -> tuple[Array, Array, Array]:
+        top = jnp.max(jnp.where(loose, half_gain, lowest))
+        return *running(half_gain, top), top
 
     def propose(k: Array, carry: tuple) -> tuple:
-        x, slope, weights, total, count = carry
-        ends = jnp.cumsum(weights)
-        before = ends <= uniform[0, 2 * k] * jnp.max(ends)
+        x, slope, ends, total, shift, count = carry
+        before = ends <= uniform[0, 2 * k] * total
         site = jnp.minimum(jnp.sum(before.astype(jnp.int32)), weight.shape[0] - 1)
         here = (sites == site) & loose
         change = jnp.sum(jnp.where(here, 1 - 2 * x, nothing))
         new_slope = slope + change * weight[site, :]
         new_x = jnp.where(here, 1 - x, x)
-        new_weights, new_total = proposal(new_x, new_slope)
-        yes = (jnp.log(uniform[0, 2 * k + 1]) < total - new_total) & (change != 0)
+        half_gain = (0.5 - new_x) * new_slope
+        new_ends, new_total = running(half_gain, shift)
+        yes = (uniform[0, 2 * k + 1] * new_total < total) & (change != 0)
+        ends, total, shift = lax.cond(
+            yes & ((new_total < LEAST) | (new_total > MOST)),
+            lambda: afresh(half_gain),
+            lambda: (jnp.where(yes, new_ends, ends), jnp.where(yes, new_total, total), shift),
+        )
         return (
             jnp.where(yes, new_x, x),
             jnp.where(yes, new_slope, slope),
-            jnp.where(yes, new_weights, weights),
-            jnp.where(yes, new_total, total),
+            ends,
+            total,
+            shift,
             jnp.where(yes, count + 1, count),
         )
 
-    start = x[0, :], slope[0, :], *proposal(x[0, :], slope[0, :]), jnp.zeros((), nothing.dtype)
-    new, _, _, _, count = lax.fori_loop(0, updates, propose, start)
+    begin = afresh((0.5 - x[0, :]) * slope[0, :])
+    start = x[0, :], slope[0, :], *begin, jnp.zeros((), nothing.dtype)
+    new, *_, count = lax.fori_loop(0, updates, propose, start)
     out[0, :] = new
     accepted[0] = count

@@ -135,15 +135,15 @@ def rounds(
         messages, totals = state
         messages, incoming = sweep(totals, messages)
         new = add(incoming)
-        moved = jax.tree.map(_moved, new, totals)
-        return (messages, new), jax.tree.reduce(jnp.maximum, moved)
+        moves = jax.tree.map(moved, new, totals)
+        return (messages, new), jax.tree.reduce(jnp.maximum, moves)
 
     start = messages, add(sums)
     (_, totals), change, count = iterate(step, start, iterations, tolerance, peel=True)
     return totals, change, count
 
 
-def _moved(new: Array, old: Array) -> Float[Array, ""]:
+def moved(new: Array, old: Array) -> Float[Array, ""]:
     """The largest change of a total; one that is and stays infinite does not move."""
     return largest(jnp.where(new == old, 0.0, new - old))
 

@@ -46,6 +46,9 @@ def make_advance(
     steps are made again, up to one whose loss, gradient, new parameters or new carry are not
     finite: `finite` says what is, `step` counts the good steps, and a call with that `stop` gives
     the good state. `metrics` are means over the steps.
+
+    A GPU makes a step's work ready while it is busy with the step before, unless the host must look
+    whether there is another step: so a call that uses all rows is compiled for their number.
     """
     value_name = getattr(objective, "value_name", "surrogate")
 
@@ -73,7 +76,13 @@ def make_advance(
 
     @eqx.filter_jit
     def go(
-        careful: bool, state: TrainState, data: PyTree, rows: Array, bounds: tuple, key: Array
+        careful: bool,
+        count: int | None,
+        state: TrainState,
+        data: PyTree,
+        rows: Array,
+        bounds: tuple,
+        key: Array,
     ) -> tuple:
         start, stop = bounds
         arrays, static = eqx.partition(state, eqx.is_array)
@@ -91,9 +100,14 @@ def make_advance(
         _, metrics, finite = eqx.filter_eval_shape(step, state, data, rows[0], key)
         nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), metrics)
         fine = jax.tree.map(lambda a: jnp.ones(a.shape, a.dtype), finite)
-        at, arrays, sums, finite = jax.lax.while_loop(
-            lambda loop: (loop[0] < stop) & _all(loop[3]), body, (start, arrays, nothing, fine)
-        )
+        first = start, arrays, nothing, fine
+        if count is None:
+            at, arrays, sums, finite = jax.lax.while_loop(
+                lambda loop: (loop[0] < stop) & _all(loop[3]), body, first
+            )
+        else:
+            loop = jax.lax.fori_loop(0, count, lambda _, loop: body(loop), first)
+            at, arrays, sums, finite = loop
         means = jax.tree.map(lambda total: total / jnp.maximum(at - start, 1), sums)
         after = eqx.combine(arrays, static)
         parameters = eqx.filter(after.model, trainable)
@@ -104,10 +118,15 @@ def make_advance(
         state: TrainState, data: PyTree, rows: Array, start: Array, stop: Array, key: Array
     ) -> tuple:
         given = state, data, rows, (start, stop), key
-        found, well = go(False, *given)
-        return found if well else go(True, *given)[0]
+        found, well = go(False, _known(len(rows), int(stop - start)), *given)
+        return found if well else go(True, None, *given)[0]
 
     return advance
+
+
+def _known(rows: int, steps: int) -> int | None:
+    """The number of steps to compile for, where that pays."""
+    return steps if steps == rows and jax.default_backend() == "gpu" else None
 
 
 def not_finite(finite: dict[str, dict[str, bool]]) -> str:

@@ -105,7 +105,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         "is the number of single-site updates between steps for Gibbs and GWG; PMP draws afresh, "
         "with the authors' fewer samples and sweeps, which took them no more time. log RMSE is "
         "over all pairs. Seconds: of learning one model, where those of all seeds are learned side "
-        "by side, compilation included.",
+        "by side, without compilation.",
         "The authors' program multiplies the budget of the reset chains by the number of data rows "
         "and not of variables, and counts every pair twice in the energy; here a sweep is one "
         "update per variable and every pair counts once, as in the text.",

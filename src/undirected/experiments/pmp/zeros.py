@@ -133,7 +133,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
             "figure has a standard error of 0.20.",
             "Gibbs sweeps the sites in order; GWG makes as many updates as there are variables.",
             "Seconds: of learning one model, where those of all seeds are learned side by side, "
-            "compilation included.",
+            "without compilation.",
         ],
     )
 
