@@ -177,6 +177,8 @@ def test_malformed_tables_get_their_own_message(run, tmp_path, kind):
         (["fit", "table.csv", "--image", "six"], "not a shape"),
         (["fit", "table.csv", "--hidden", "0"], "hidden is 0"),
         (["fit", "table.csv", "--validation", "1.5"], "validation is 1.5"),
+        (["fit", "table.csv", "--patience", "3"], "patience is 3, but no rows are held out"),
+        (["fit", "table.csv", "--patience", "3", "--validation", "0"], "leave --patience out"),
         (["query", "nowhere", "table.csv", "--out", "o.csv"], "nowhere"),
         (["reproduce", "tempred"], "tempred"),
         (["data", "fetch", "mnits"], "mnist"),
@@ -328,3 +330,77 @@ def test_slow_steps_are_looked_at_often(method, hidden, steps):
     """100 rows of 784 by 256 in query training take most of a second on two cores."""
     settings = Settings(method=method, hidden=hidden, batch=100)
     assert steps_at_once(settings, 784) == steps
+
+
+def test_a_new_fit_leaves_no_report_of_an_earlier_one(run, tmp_path):
+    write_csv(tmp_path / "t.csv", copies(60), NAMES)
+    report = tmp_path / "m" / "report.html"
+    how = ["fit", "t.csv", "--out", "m", "--epochs", 1, "--hidden", 2]
+    assert run(*how, "--method", "query-training")[0] == 0
+    assert "Calibration" in report.read_text()
+    (tmp_path / "m" / "mine.html").write_text("mine")
+    assert run(*how)[0] == 0
+    assert not report.exists()
+    assert (tmp_path / "m" / "mine.html").read_text() == "mine"
+    report.write_text("<title>Mine</title>")
+    assert run(*how)[0] == 0
+    assert report.read_text() == "<title>Mine</title>"
+
+
+def test_convergence_is_told_of_models_that_have_it(run, tmp_path):
+    """A query network goes through its layers once: there is nothing that could settle."""
+    write_csv(tmp_path / "t.csv", copies(60), NAMES)
+    asked = copies(3)
+    asked[:, 3:] = np.nan
+    write_csv(tmp_path / "asked.csv", asked, NAMES)
+    for method, converged in (("query-training", None), ("cd", 1.0)):
+        how = ["--out", method, "--method", method, "--epochs", 1, "--hidden", 2]
+        assert run("fit", "t.csv", *how)[0] == 0
+        code, out, err = run("query", method, "asked.csv", "--out", "p.csv", "--json")
+        assert code == 0 and "settled" not in err
+        assert json.loads(out)["converged"] == converged
+
+
+YEARS = ["2019", "2020", "2021", "2022", "2023", "2024"]
+
+
+def test_a_header_of_years(run, tmp_path):
+    write_csv(tmp_path / "t.csv", copies(60), YEARS)
+    how = ["--out", "m", "--epochs", 1, "--hidden", 2]
+    code, _, err = run("fit", "t.csv", *how)
+    assert code == 1 and "2019 is neither 0 nor 1; if line 1 holds names, say --header" in err
+    assert run("fit", "t.csv", *how, "--header")[0] == 0
+    assert json.loads((tmp_path / "m" / "model.json").read_text())["extra"]["names"] == YEARS
+    asked = copies(3)
+    asked[:, 3:] = np.nan
+    write_csv(tmp_path / "asked.csv", asked[:, ::-1], YEARS[::-1])
+    assert run("query", "m", "asked.csv", "--header", "--out", "p.csv")[0] == 0
+    lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert lines[0] == ",".join(YEARS) and lines[1].startswith("1,1,1,")
+    write_csv(tmp_path / "one.csv", asked[:1], YEARS)
+    given = ["--given", "one.csv", "--header", "--count", 2, "--sweeps", 1]
+    assert run("sample", "m", *given, "--out", "s.npz")[0] == 0
+    assert run("evaluate", "m", "s.npz", "--header")[0] == 0
+    assert run("evaluate", "m", "t.csv", "--header")[0] == 0
+
+
+def test_a_first_row_that_looks_like_a_header(run, tmp_path):
+    """The line 0,1,2 is taken for names unless the user says otherwise."""
+    (tmp_path / "t.csv").write_text("0,1,2\n" + "1,1,1\n" * 30)
+    how = ["--out", "m", "--epochs", 1, "--hidden", 2]
+    code, out, _ = run("fit", "t.csv", *how, "--json")
+    assert code == 0 and json.loads(out)["rows"] == 30
+    code, _, err = run("fit", "t.csv", *how, "--no-header")
+    assert code == 1 and "line 1, column 3 (x2): 2 is neither 0 nor 1" in err
+
+
+def test_a_damaged_checkpoint_is_met_with_fresh(run, tmp_path):
+    write_csv(tmp_path / "t.csv", copies(30), NAMES)
+    how = ["fit", "t.csv", "--out", "m", "--epochs", 1, "--hidden", 2]
+    assert run(*how)[0] == 0
+    damaged = tmp_path / "m" / "training" / "checkpoints" / "step-00000002.safetensors"
+    damaged.parent.mkdir()
+    damaged.write_bytes(b"half")
+    code, _, err = run(*how)
+    assert code == 1 and "truncated or damaged" in err and "--fresh" in err
+    assert run(*how, "--fresh")[0] == 0

@@ -1,5 +1,6 @@
 import importlib
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ from tests import oracle
 from tests.evaluation.reference import make_rbm, make_torus, rbm_log_z, torus_log_z
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.evaluation import AISResult, Bracket, ais, bracket, reverse_ais
-from undirected.evaluation.ais import _anneal, _log_mean
+from undirected.evaluation.ais import _block, _log_mean
 from undirected.models import RBM, Path
 from undirected.sampling import BlockGibbs, Gibbs, GibbsState
 
@@ -276,11 +277,61 @@ def test_memory_does_not_grow_with_betas():
     path = Path(model.independent(), model)
 
     def scratch(betas: int) -> int:
-        values = np.linspace(0, 1, betas)
-        lowered = _anneal.lower(path, Still([]), jnp.zeros((100, 16)), values, jax.random.key(0))
+        chains = jnp.zeros((100, 16)), jnp.zeros(100), jax.random.key(0)
+        bounds = jnp.asarray(1), jnp.asarray(betas - 1)
+        lowered = _block.lower(path, Still([]), chains, jnp.linspace(0, 1, betas), *bounds)
         return lowered.compile().compiled.memory_analysis().temp_size_in_bytes
 
     assert scratch(10_000) < scratch(10) + 100_000  # the betas themselves take 40,000 bytes
+
+
+@pytest.mark.parametrize("seconds", [0.0, np.inf])
+def test_blocks_do_not_change_results(rbm, monkeypatch, seconds):
+    """Blocks of one beta each, and blocks that always double."""
+    path = Path(rbm[0].independent(), rbm[0])
+    before = bracket(path, BlockGibbs(), jax.random.key(0), betas=50)
+    monkeypatch.setattr(importlib.import_module("undirected.evaluation.ais"), "BLOCK", seconds)
+    after = bracket(path, BlockGibbs(), jax.random.key(0), betas=50)
+    np.testing.assert_array_equal(before.lower.log_weights, after.lower.log_weights)
+    np.testing.assert_array_equal(before.upper.log_weights, after.upper.log_weights)
+
+
+def test_blocks_of_a_known_number_of_betas_do_not_change_results(rbm, monkeypatch):
+    """As on a GPU: two blocks of 20 and one of 9."""
+    path = Path(rbm[0].independent(), rbm[0])
+    before = ais(path, BlockGibbs(), jax.random.key(0), betas=50)
+    module = importlib.import_module("undirected.evaluation.ais")
+    counts = []
+
+    def block(*args):
+        counts.append(args[-1])
+        return _block(*args)
+
+    monkeypatch.setattr(module, "ON_GPU", 20)
+    monkeypatch.setattr(module, "_block", block)
+    monkeypatch.setattr(module, "_known", lambda: True)
+    after = ais(path, BlockGibbs(), jax.random.key(0), betas=50)
+    np.testing.assert_allclose(before.log_weights, after.log_weights, rtol=1e-5)
+    assert counts == [20, 20, 9]
+
+
+@pytest.mark.parametrize("cost", [1e-4, 1e-3, 0.3])
+def test_ctrl_c_is_answered_within_a_second(monkeypatch, cost):
+    """A beta costs so many seconds; Ctrl-C is answered between two blocks of them."""
+    module = importlib.import_module("undirected.evaluation.ais")
+    blocks = []
+
+    def block(path, kernel, chains, steps, start, count):
+        blocks.append(int(count))
+        return chains
+
+    monkeypatch.setattr(module, "_block", block)
+    clock = SimpleNamespace(monotonic=lambda: cost * sum(blocks))
+    monkeypatch.setattr(module, "time", clock)
+    model = make_torus(4, 2.0)
+    ais(Path(model.independent(), model), Gibbs(), jax.random.key(0), betas=3000)
+    assert sum(blocks) == 2999
+    assert max(blocks) * cost <= 1.0
 
 
 def test_equal_keys_give_equal_results(rbm):

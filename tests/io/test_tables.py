@@ -61,6 +61,15 @@ def test_forms_of_csv(tmp_path, text, names, values):
     check(table(tmp_path, text), names, values)
 
 
+def test_names_that_are_numbers_are_written_and_read_where_asked(tmp_path):
+    for kind in ("csv", "npz"):
+        path = tmp_path / f"t.{kind}"
+        write_table(path, np.array([[0, 1]]), ["2019", "b"], header=True)
+        check(read_table(path, header=True), ["2019", "b"], [[0, 1]])
+        with pytest.raises(BadFile, match="--header"):
+            read_table(path)
+
+
 def test_header_may_be_forced(tmp_path):
     check(table(tmp_path, "2019,2020\n0,1\n", header=True), ["2019", "2020"], [[0, 1]])
     check(

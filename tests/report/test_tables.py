@@ -45,6 +45,16 @@ def test_an_error_with_a_sign_is_best_near_zero(metric, best, words):
     assert table.title == f"{metric} ({words})"
 
 
+def test_a_learned_parameter_is_no_target_and_only_near_the_papers_or_not():
+    values = (0.334, 0.2)
+    rows = [row("c", str(i), "learned theta", v, 0.002, 9, 0.331) for i, v in enumerate(values)]
+    record = full_record(rows=rows)
+    (table,) = pivot(record)
+    assert table.title == "learned theta"
+    assert not any(cell.better or cell.best for cell in table.rows[0][1:])
+    assert agreement(record) == (1, 2)
+
+
 def test_one_metric_read_both_ways_gives_two_tables():
     rows = [row("c", "m", "e", 1.0), row("c", "m", "e", 1.0, better="higher")]
     titles = [table.title for table in pivot(full_record(rows=rows))]

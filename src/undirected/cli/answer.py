@@ -65,26 +65,33 @@ def open_model(folder: Path) -> Saved:
 
 
 def query_table(
-    folder: Path, rows: Path, out: Path, completion: Path | None, method: str, seed: int, js: bool
+    folder: Path,
+    rows: Path,
+    header: bool | None,
+    out: Path,
+    completion: Path | None,
+    method: str,
+    seed: int,
+    js: bool,
 ) -> None:
     """Answer the missing entries of a table."""
     started = time.monotonic()
     check_writable(out, *([completion] if completion else []))
     saved = open_model(folder)
     by_network = method == "bp" and saved.network is not None
-    values = read_for(saved, rows, grey=by_network and completion is None)
+    values = read_for(saved, rows, header, grey=by_network and completion is None)
     missing = np.isnan(values)
     if not missing.any():
         console.say(f"{rows}: no entry is missing; the answers are a copy")
     if by_network:
-        answers, converged = np.where(missing, ask_network(saved.network, values), values), 1.0
+        answers, converged = np.where(missing, ask_network(saved.network, values), values), None
     else:
         answers, converged = query(saved.model, values, method, jax.random.key(seed))
-    write_table(out, answers, saved.names)
+    write_table(out, answers, saved.names, header=True)
     if completion is not None:
         best, _ = query(saved.model, values, "map", jax.random.key(seed))
-        write_table(completion, best, saved.names)
-    if converged < 1:
+        write_table(completion, best, saved.names, header=True)
+    if converged is not None and converged < 1:
         console.say(
             f"note: {method} settled for {converged:.1%} of the rows; "
             "for the others check with --method gibbs"
@@ -194,6 +201,7 @@ def sample_model(
     count: int,
     sweeps: int,
     given: Path | None,
+    header: bool | None,
     png: Path | None,
     seed: int,
     js: bool,
@@ -212,7 +220,7 @@ def sample_model(
     n = saved.model.layout.n_visible
     rows = np.full((count, n), np.nan, np.float32)
     if given is not None:
-        values = read_for(saved, given)
+        values = read_for(saved, given, header)
         if len(values) != 1:
             raise UndirectedError(f"{given}: {len(values)} rows; --given takes a table of one row")
         rows[:] = values
@@ -220,7 +228,7 @@ def sample_model(
         saved.model, jnp.asarray(rows), jax.random.key(seed), burn_in=sweeps, samples=1, keep=True
     )
     values = np.asarray(chains.x)[-1, :, :n]
-    write_table(out, values, saved.names)
+    write_table(out, values, saved.names, header=True)
     if png is not None and saved.image is not None:
         image_grid(values[:400], saved.image, png, columns=max(1, int(min(count, 400) ** 0.5)))
     summary = {"samples": str(out), "count": count, "sweeps": sweeps, "png": png and str(png)}
@@ -228,13 +236,20 @@ def sample_model(
 
 
 def evaluate_table(
-    folder: Path, table: Path, method: str, chains: int, betas: int, seed: int, js: bool
+    folder: Path,
+    table: Path,
+    header: bool | None,
+    method: str,
+    chains: int,
+    betas: int,
+    seed: int,
+    js: bool,
 ) -> None:
     """Print the log-likelihood of a table under a model."""
     if method not in ("auto", "exact", "ais"):
         raise UndirectedError(f"evaluate: method '{method}' is unknown; pass auto, exact or ais")
     saved = open_model(folder)
-    values = read_for(saved, table)
+    values = read_for(saved, table, header)
     complete = values[~np.isnan(values).any(1)]
     if not len(complete):
         raise UndirectedError(
@@ -296,9 +311,11 @@ def _exact(model: Any, required: bool) -> Any:
     return None
 
 
-def read_for(saved: Saved, path: Path, grey: bool = False) -> np.ndarray:
+def read_for(
+    saved: Saved, path: Path, header: bool | None = None, grey: bool = False
+) -> np.ndarray:
     """Read a table for a model: its columns in the model's order, found by name where named so."""
-    table = read_table(path, binary=not grey, grey=grey)
+    table = read_table(path, binary=not grey, grey=grey, header=header)
     if set(table.names) == set(saved.names) and len(table.names) == len(saved.names):
         order = [table.names.index(name) for name in saved.names]
         return table.values[:, order]

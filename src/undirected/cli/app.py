@@ -20,6 +20,13 @@ app.add_typer(data_app, name="data")
 TableFile = Annotated[
     Path, typer.Argument(help="A .csv, .npy or .npz table of 0/1 values; blank or NaN is missing.")
 ]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="Line 1 of a .csv table holds names, or data; default: names if it has no numbers.",
+    ),
+]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder written by `undirected fit`.")]
 Seed = Annotated[
     int,
@@ -48,6 +55,7 @@ def demo(
 def fit(
     table: TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.")] = Path("model"),
+    header: Header = None,
     model: Annotated[str, typer.Option(help="rbm (hidden units) or ising (pairs only).")] = "rbm",
     method: Annotated[
         str,
@@ -91,7 +99,7 @@ def fit(
     settings = Settings(
         model, method, hidden, epochs, batch, learning_rate, validation, patience, image, seed
     )
-    fit_table(table, out, settings, fresh, as_json)
+    fit_table(table, header, out, settings, fresh, as_json)
 
 
 @app.command()
@@ -102,6 +110,7 @@ def query(
     completion: Annotated[
         Path | None, typer.Option(help="Also write the most probable 0/1 completion here.")
     ] = None,
+    header: Header = None,
     method: Annotated[str, typer.Option(help="bp, mf (mean field), gibbs or exact.")] = "bp",
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -115,7 +124,7 @@ def query(
     """
     from undirected.cli.answer import query_table
 
-    query_table(model, rows, out, completion, method, seed, as_json)
+    query_table(model, rows, header, out, completion, method, seed, as_json)
 
 
 @app.command()
@@ -127,6 +136,7 @@ def sample(
     given: Annotated[
         Path | None, typer.Option(help="A table of one row: sample its missing entries only.")
     ] = None,
+    header: Header = None,
     png: Annotated[
         Path | None, typer.Option(help="Also draw the samples as a grid of images.")
     ] = None,
@@ -139,13 +149,14 @@ def sample(
     """
     from undirected.cli.answer import sample_model
 
-    sample_model(model, out, count, sweeps, given, png, seed, as_json)
+    sample_model(model, out, count, sweeps, given, header, png, seed, as_json)
 
 
 @app.command()
 def evaluate(
     model: ModelFolder,
     table: TableFile,
+    header: Header = None,
     method: Annotated[
         str, typer.Option(help="exact, ais, or auto: exact where that is possible.")
     ] = "auto",
@@ -161,7 +172,7 @@ def evaluate(
     """
     from undirected.cli.answer import evaluate_table
 
-    evaluate_table(model, table, method, chains, betas, seed, as_json)
+    evaluate_table(model, table, header, method, chains, betas, seed, as_json)
 
 
 @app.command()
@@ -169,6 +180,7 @@ def compare(
     model: ModelFolder,
     table: TableFile,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("samplers.html"),
+    header: Header = None,
     chains: Annotated[int, typer.Option(help="Chains of every sampler.")] = 500,
     sweeps: Annotated[
         str, typer.Option(help="Numbers of sweeps to look after.")
@@ -182,7 +194,7 @@ def compare(
     """
     from undirected.cli.compare import compare_samplers
 
-    compare_samplers(model, table, out, chains, sweeps, seed, as_json)
+    compare_samplers(model, table, header, out, chains, sweeps, seed, as_json)
 
 
 @app.command()

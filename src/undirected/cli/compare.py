@@ -36,7 +36,14 @@ Advance = Callable[[Any, Array, Key[Array, ""]], Any]
 
 
 def compare_samplers(
-    folder: Path, table: Path, out: Path, chains: int, sweeps: str, seed: int, js: bool
+    folder: Path,
+    table: Path,
+    header: bool | None,
+    out: Path,
+    chains: int,
+    sweeps: str,
+    seed: int,
+    js: bool,
 ) -> None:
     """Score samples of a model against rows of a table, for every sampler and effort."""
     efforts = _efforts(sweeps)
@@ -44,7 +51,7 @@ def compare_samplers(
         raise UndirectedError(f"compare: {chains} chains; at least 2 are needed")
     check_place(out)
     saved = open_model(folder)
-    values = read_for(saved, table)
+    values = read_for(saved, table, header)
     rows = values[~np.isnan(values).any(1)][:MOST_ROWS]
     if len(rows) < 4:
         raise UndirectedError(f"{table}: {len(rows)} complete rows; at least 4 are needed")

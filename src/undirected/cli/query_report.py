@@ -12,6 +12,8 @@ from undirected.learning import answers
 from undirected.report.page import Section, write_sections
 from undirected.report.tables import Table
 
+NAME, TITLE = "report.html", "Query training"
+
 
 def questions(x: np.ndarray, seed: int) -> Bool[np.ndarray, "rows v"]:
     """The targets a model is validated on: each entry is one with probability a half."""
@@ -60,9 +62,16 @@ def write_report(
             table=_columns(p, means, valid, targets, names),
         ),
     ]
-    path = Path(folder) / "report.html"
-    write_sections(sections, path, "Query training")
+    path = Path(folder) / NAME
+    write_sections(sections, path, TITLE)
     return path
+
+
+def remove_report(folder: Path) -> None:
+    """Remove the report of an earlier fit; a file of the user's by that name stays."""
+    path = Path(folder) / NAME
+    if path.is_file() and f"<title>{TITLE}</title>".encode() in path.read_bytes():
+        path.unlink()
 
 
 def _columns(

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 from undirected.cli import console
-from undirected.cli.query_report import questions, write_report
+from undirected.cli.query_report import questions, remove_report, write_report
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
 from undirected.evaluation import pseudo_log_likelihood
@@ -45,6 +45,8 @@ LAYERS = 10
 """Sweeps of belief propagation that query training learns through."""
 BP_ROUNDS = 30
 MISSING = -1
+LEAST_VALID = 5
+"""Where fewer rows would be held out, none are."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,21 @@ class Settings:
     seed: int = 0
 
 
-def fit_table(path: Path, out: Path, settings: Settings, fresh: bool, as_json: bool) -> None:
+def fit_table(
+    path: Path, header: bool | None, out: Path, settings: Settings, fresh: bool, as_json: bool
+) -> None:
     """Fit a model to a table and write its folder."""
     started = time.monotonic()
     grey = settings.method == "query-training"
-    table = read_table(path, binary=not grey, grey=grey)
+    table = read_table(path, binary=not grey, grey=grey, header=header)
     settings = choose(settings, table.values)
     train, valid = split(table.values, settings)
+    if settings.patience is not None and not len(valid):
+        raise UndirectedError(
+            f"fit: patience is {settings.patience}, but no rows are held out to judge by, because "
+            f"{settings.validation:g} of the complete rows is fewer than {LEAST_VALID}; raise "
+            "--validation, or leave --patience out"
+        )
     work = _prepare(out, settings, table, fresh)
     console.say(
         f"{path}: {len(table.values):,} rows of {len(table.names)} columns, "
@@ -94,6 +104,8 @@ def fit_table(path: Path, out: Path, settings: Settings, fresh: bool, as_json: b
         extra["query"] = {"layers": model.layers, "strength": float(model.strength)}
         model, scale, name = model.model, -1.0, "bits_per_target"
     best = None if result.best is None else scale * result.best
+    if report is None:
+        remove_report(out)
     save_model(out, model, extra)
     shutil.rmtree(work / "checkpoints", ignore_errors=True)
     summary = {
@@ -162,7 +174,7 @@ def split(values: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarra
     """Training rows, and complete validation rows (none where there would be too few)."""
     complete = np.flatnonzero(~np.isnan(values).any(1))
     count = min(int(len(complete) * settings.validation), 1000)
-    if count < 5 or len(values) - count < 2:
+    if count < LEAST_VALID or len(values) - count < 2:
         return values, values[:0]
     held = np.random.default_rng(settings.seed).choice(complete, count, replace=False)
     keep = np.ones(len(values), bool)
@@ -202,7 +214,7 @@ def train_model(
             log_every=steps_at_once(settings, train.shape[1]),
             validate=validator(valid, settings),
             validate_every=max(1, steps // 10) if len(valid) else None,
-            patience=settings.patience if len(valid) else None,
+            patience=settings.patience,
             store=Checkpoints(work / "checkpoints"),
             save_every=15.0,
             log=MetricsLog(work / "metrics.jsonl"),

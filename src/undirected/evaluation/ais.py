@@ -1,5 +1,6 @@
 """Annealed importance sampling: the log partition function of any model at the end of a path."""
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +17,10 @@ from undirected.core.layout import Block, Domain, Layout, draw, log_normaliser
 from undirected.core.potentials import Squares
 from undirected.core.protocols import Kernel, Summable
 from undirected.evaluation.estimate import check_binary, check_finite
+
+BLOCK, ON_GPU = 0.5, 1000
+"""Seconds of annealing after which the program looks up (a block takes up to twice as long), and
+betas of a block on a GPU, which does not wait for the host within a number of steps it knows."""
 
 
 @dataclass(frozen=True)
@@ -162,26 +167,50 @@ def _alone(block: Block) -> Block:
     return replace(block, start=0, stop=block.size)
 
 
-@eqx.filter_jit
 def _anneal(
     path: Any, kernel: Kernel, x: Float[Array, "chains n"], betas: np.ndarray, key: Key[Array, ""]
 ) -> tuple[Float[Array, "chains n"], Float[Array, " chains"]]:
-    """Last states and log weights of chains led from betas[0] to betas[-1]."""
-    free = jnp.ones(x.shape[-1], bool)
+    """Last states and log weights of chains led from betas[0] to betas[-1].
 
-    def one(carry: tuple, beta: Array) -> tuple[tuple, None]:
-        x, log_w, before, key = carry
+    Blocks of betas double until one takes `BLOCK` seconds; Ctrl-C is answered between two blocks.
+    """
+    steps = jnp.asarray(betas, x.dtype)
+    chains = x, jnp.zeros(x.shape[0], x.dtype), key
+    known = _known()
+    start, size = 1, ON_GPU if known else 1
+    while start < len(steps):
+        begun, count = time.monotonic(), min(size, len(steps) - start)
+        number = count if known else jnp.asarray(count)
+        chains = _block(path, kernel, chains, steps, jnp.asarray(start), number)
+        jax.block_until_ready(chains)
+        if not known and time.monotonic() - begun < BLOCK:
+            size *= 2
+        start += count
+    return chains[:2]
+
+
+def _known() -> bool:
+    """Whether blocks are compiled for their number of betas."""
+    return jax.default_backend() == "gpu"
+
+
+@eqx.filter_jit
+def _block(
+    path: Any, kernel: Kernel, chains: tuple, steps: Array, start: Array, count: int | Array
+) -> tuple[Float[Array, "chains n"], Float[Array, " chains"], Key[Array, ""]]:
+    """States, log weights and key of chains led from steps[start - 1] over `count` steps."""
+    free = jnp.ones(chains[0].shape[-1], bool)
+
+    def one(k: Array, chains: tuple) -> tuple:
+        x, log_w, key = chains
         key, refresh, init, move = jax.random.split(key, 4)
-        model = path(beta)
-        log_w = log_w + _energy(path(before), x) - _energy(model, x)
+        before, model = path(steps[start + k - 1]), path(steps[start + k])
+        log_w = log_w + _energy(before, x) - _energy(model, x)
         x = _refresh(model, x, refresh)
         state, _ = kernel.step(model, kernel.init(model, x, init), free, move)
-        return (state.x, log_w, beta, key), None
+        return state.x, log_w, key
 
-    steps = jnp.asarray(betas, x.dtype)
-    carry = (x, jnp.zeros(x.shape[0], x.dtype), steps[0], key)
-    (x, log_w, _, _), _ = jax.lax.scan(one, carry, steps[1:])
-    return x, log_w
+    return jax.lax.fori_loop(0, count, one, chains)
 
 
 def _hidden(model: Any) -> int | None:

@@ -20,6 +20,7 @@ BOM = b"\xef\xbb\xbf"
 MISSING = ("", "NA", "?")  # and whatever float() calls NaN
 NUMBER_BYTES = b"0123456789+-.eE,naN"
 COMMA, NEWLINE = b",\n"
+SAY_HEADER = "say --header (in Python header=True)"
 
 # The value of a cell of one character or none by the byte before its end, a separator where empty.
 DIGITS = np.full(256, -1, np.float32)
@@ -100,7 +101,7 @@ def is_header(cells: list[str], path: Path) -> bool:
     if named and numbers:
         raise BadFile(
             f"{path}, line 1: '{named[0]}' is a name, but '{numbers[0]}' a number; rename the "
-            "column, mend the cell, or in Python say header=True"
+            f"column, mend the cell, or {SAY_HEADER}"
         )
     return bool(named)
 

@@ -44,7 +44,7 @@ def read_table(
     `header` overrides that. A `.npz` file holds one array, or `x` and perhaps `names`. Columns
     without a name are x0, x1...
     """
-    path = Path(path)
+    path, hint = Path(path), ""
     suffix = _suffix(path)
     if not path.is_file():
         what = "this is a folder; name a file" if path.is_dir() else "no such file"
@@ -52,6 +52,8 @@ def read_table(
     if suffix == ".csv":
         values, source = csv_text.read(path, header)
         names, place = source.names, source.place
+        if header is None and source.first_line == 1:
+            hint = f"; if line 1 holds names, {csv_text.SAY_HEADER}"
     else:
         array, names = _load(path)
         values, place = _to_float32(array, path), _entry(path)
@@ -59,9 +61,12 @@ def read_table(
         if len(names) != values.shape[1]:
             raise BadFile(f"{path}: {len(names)} names for {values.shape[1]} columns")
         numbers = [name for name in names if csv_text.is_number(name)]
-        if numbers and not csv_text.counts(names):
-            raise BadFile(f"{path}: the name '{numbers[0]}' would be read as a number; rename it")
-    _check(values, place, binary, grey, missing)
+        if numbers and not header and not csv_text.counts(names):
+            raise BadFile(
+                f"{path}: the name '{numbers[0]}' would be read as a number; rename it, "
+                f"or {csv_text.SAY_HEADER}"
+            )
+    _check(values, place, binary, grey, missing, hint)
     return Table(values, names)
 
 
@@ -76,9 +81,16 @@ def check_writable(*paths: str | Path) -> None:
 
 
 def write_table(
-    path: str | Path, values: Float32[np.ndarray, "rows columns"], names: list[str] | None = None
+    path: str | Path,
+    values: Float32[np.ndarray, "rows columns"],
+    names: list[str] | None = None,
+    *,
+    header: bool | None = None,
 ) -> None:
-    """Write a table that `read_table` gives back; `.npy` holds the values alone, without names."""
+    """Write a table that `read_table` gives back; `.npy` holds the values alone, without names.
+
+    `header=True` writes names that are numbers too; such a table is read with `header=True`.
+    """
     path = Path(path)
     suffix = _suffix(path)
     values = _to_float32(np.asarray(values), path)
@@ -86,7 +98,7 @@ def write_table(
     names = csv_text.clean_names(names or [""] * values.shape[1], path)
     if len(names) != values.shape[1]:
         raise ValueError(f"{path}: {len(names)} names for {values.shape[1]} columns")
-    if suffix == ".csv" and not csv_text.is_header(names, path):
+    if suffix == ".csv" and not header and not csv_text.is_header(names, path):
         raise ValueError(f"{path}: {names[:3]} would be read as numbers; give columns other names")
     try:
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
@@ -153,9 +165,17 @@ def _entry(path: Path) -> Callable[[int, int], str]:
 
 
 def _check(
-    values: np.ndarray, place: Callable[[int, int], str], binary: bool, grey: bool, missing: bool
+    values: np.ndarray,
+    place: Callable[[int, int], str],
+    binary: bool,
+    grey: bool,
+    missing: bool,
+    hint: str = "",
 ) -> None:
-    """Refuse infinite values and, where asked, missing ones and those out of the range."""
+    """Refuse infinite values and, where asked, missing ones and those out of the range.
+
+    `hint` ends the message where the first row is at fault.
+    """
     for start in range(0, len(values), ROWS):
         part = values[start : start + ROWS]
         absent = np.isnan(part)
@@ -171,4 +191,5 @@ def _check(
             if bad.any():
                 row, column = np.argwhere(bad)[0]
                 where = place(start + row, column)
-                raise BadFile(f"{where}: {part[row, column]:g} {complaint}")
+                end = hint if start + row == 0 else ""
+                raise BadFile(f"{where}: {part[row, column]:g} {complaint}{end}")

@@ -61,7 +61,10 @@ class Saver:
         """The run of the newest checkpoint, or `start` where there is none."""
         if self.store is None:
             return start
-        advice = "go on with the settings of that run, or use another folder"
+        advice = (
+            "go on with the settings of that run, use another folder, or remove this one "
+            "(on the command line: --fresh)"
+        )
         try:
             found = self.store.latest(_arrays(start))
         except BadFile as error:

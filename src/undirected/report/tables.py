@@ -99,7 +99,7 @@ def _metric_table(metric: str, better: str, rows: list[Mapping]) -> Table:
     return Table(
         header=[down, *(columns if compared else names[across])],
         rows=lines,
-        title=f"{metric} ({goal} is better)",
+        title=f"{metric} ({goal} is better)" if goal else metric,
         groups=list(width.items()) if compared else (),
         legend=_legend(lines, rows, counts),
     )
@@ -115,7 +115,7 @@ def _cells(
     error = f"± {number(stderr, decimals)}" if stderr is not None and ours is not None else ""
     count = f"n = {row['n']}" if show_n and row["n"] is not None else ""
     aside = ", ".join(text for text in (error, count) if text)
-    ahead = _compare(ours, paper, row["better"])
+    ahead = _compare(row)
     digits = 1 if ours is None or abs(ours) >= 1 else 2
     cells = [
         Cell(number(ours, decimals, digits), aside, ahead > 0, ours is not None and ours == best)
@@ -174,25 +174,33 @@ def _written(value: float) -> int:
     return len(decimals) if decimals.isdigit() else 0
 
 
+def _is_target(metric: str) -> bool:
+    """Whether there is a better and a worse: a learned parameter is neither."""
+    return not metric.startswith("learned ")
+
+
 def _goal(metric: str, better: str, rows: list[Mapping]) -> str:
-    """What is better: an error with a sign is best near 0, however low it may be."""
+    """What is better, if anything: an error with a sign is best near 0, however low it may be."""
+    if not _is_target(metric):
+        return ""
     signed = any(row["ours"] is not None and row["ours"] < 0 for row in rows)
     return NEARER if signed and re.search(r"\berror\b", metric) else better
 
 
 def _best(values: list[float | None], goal: str) -> float | None:
-    """The best of several numbers; None when there are not two to compare."""
+    """The best of several numbers; None when there are not two to compare, or nothing is better."""
     known = [value for value in values if value is not None]
-    if len(known) < 2:
+    if len(known) < 2 or not goal:
         return None
     return max(known) if goal == "higher" else min(known, key=abs if goal == NEARER else None)
 
 
-def _compare(ours: float | None, paper: float | None, better: str) -> int:
+def _compare(row: Mapping[str, Any]) -> int:
     """1 where ours is better, -1 where the paper's is, 0 where neither is or one is missing."""
-    if ours is None or paper is None or ours == paper:
+    ours, paper = row["ours"], row["paper"]
+    if ours is None or paper is None or ours == paper or not _is_target(row["metric"]):
         return 0
-    return 1 if (ours < paper) == (better == "lower") else -1
+    return 1 if (ours < paper) == (row["better"] == "lower") else -1
 
 
 def agreement(record: Mapping[str, Any]) -> tuple[int, int]:
@@ -206,7 +214,7 @@ def _reached(row: Mapping[str, Any]) -> bool:
     if ours is None:
         return False
     near = abs(ours - paper) <= 2 * (row["stderr"] or 0.0)
-    return near or _compare(ours, paper, row["better"]) > 0
+    return near or _compare(row) > 0
 
 
 def _legend(lines: list[list[str | Cell]], rows: list[Mapping], counts: set) -> list[str]:
