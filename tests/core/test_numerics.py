@@ -47,6 +47,17 @@ def test_message_gradients_are_finite_and_right():
         assert float(by_field) == pytest.approx(sigmoid(field + weight) - sigmoid(field), abs=1e-6)
 
 
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_message_has_no_corners(temperature):
+    """Where the weight or the field or both are 0, slopes are those of the softplus difference."""
+    field, weight = (jnp.ravel(a) for a in jnp.meshgrid(*[jnp.array([-2.0, 0.0, 2.0])] * 2))
+    slopes = jax.vmap(jax.grad(lambda f, w: message(f, w, temperature), (0, 1)))(field, weight)
+    f, w = (np.asarray(a, float) / temperature for a in (field, weight))
+    after, before = 1 / (1 + np.exp(-f - w)), 1 / (1 + np.exp(-f))
+    np.testing.assert_allclose(slopes[0], after - before, atol=1e-6)
+    np.testing.assert_allclose(slopes[1], after, atol=1e-6)
+
+
 def test_a_learned_temperature_has_a_gradient(x64):
     at = lambda T: message(jnp.asarray(0.4), jnp.asarray(1.5), T)  # noqa: E731
     step = 1e-6

@@ -10,6 +10,7 @@ import pytest
 
 from tests.zoo import CASES
 from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.graph import grid
 from undirected.core.potentials import Edges, Symmetric, batch_axes, clamp, inner, shift
 from undirected.inference import (
     BeliefPropagation,
@@ -19,6 +20,7 @@ from undirected.inference import (
     SumProduct,
     Transfer,
 )
+from undirected.models import RBM, Ising
 
 pytestmark = pytest.mark.usefixtures("x64")
 TREES = ["tree_ising", "star_ising"]
@@ -112,7 +114,6 @@ def test_transfer_is_exact(name, temperature):
 def test_transfer_on_a_torus_equals_the_transfer_matrix():
     """8 x 8 torus, zero field, against the trace of the 256 x 256 row-to-row matrix."""
     from undirected.core import graph
-    from undirected.models import Ising
 
     where = graph.torus(8, 8)
     for T in (2.0, 2.27):
@@ -276,7 +277,6 @@ def test_batches_share_the_structure(name, infer):
 
 def test_new_graph_of_the_same_shape_does_not_retrace():
     from undirected.core import graph
-    from undirected.models import Ising
 
     traces = 0
 
@@ -296,8 +296,6 @@ def test_new_graph_of_the_same_shape_does_not_retrace():
 
 def test_extreme_weights_and_fields_stay_finite_and_right():
     """Weights of +-60 and fields of +-1000 in float32, against the same run in float64."""
-    from undirected.models import RBM
-
     rng = np.random.default_rng(0)
     weights = rng.choice([-60.0, 60.0, 0.5], size=(12, 8))
     visible, hidden = rng.choice([-1000.0, 1000.0, 1.0], 12), rng.choice([-1000.0, 1000.0, -2.0], 8)
@@ -312,8 +310,6 @@ def test_extreme_weights_and_fields_stay_finite_and_right():
 
 
 def test_refusals_name_what_is_wrong():
-    from undirected.models import RBM
-
     big = RBM.create(60, 40, jax.random.key(0)).lower()
     with pytest.raises(UndirectedError, match=r"1.1e\+12 states.*belief propagation"):
         Exact()(big)
@@ -337,8 +333,6 @@ def test_refusals_name_what_is_wrong():
 @pytest.mark.parametrize(("scale", "temperature"), [(1.0, 1.0), (20.0, 0.7), (200.0, 1.0)])
 def test_the_dense_kernel_equals_the_plain_messages(scale, temperature, damping):
     """Gentle, steep and very steep weights take three routes to one answer, at any temperature."""
-    from undirected.models import RBM
-
     rng = np.random.default_rng(1)
     shapes = scale * rng.uniform(-1, 1, (37, 19)), rng.normal(size=37), rng.normal(size=19)
     p = RBM(*map(jnp.asarray, shapes)).lower()
@@ -357,3 +351,28 @@ def _plain(infer, p):
     """The answer of the general messages, kernel or not."""
     traffic, incoming, change, count = infer._pass_messages(p)
     return infer._beliefs(p, traffic, incoming, change, count)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+@pytest.mark.parametrize("kind", ["layers", "dense", "graph"])
+def test_log_z_has_its_gradient_where_weights_are_zero(kind, temperature, parallel):
+    """The slopes along weights of independent units are products of their means."""
+    fields = jnp.array([0.5, -1.0, 0.3, 2.0])
+    model = {
+        "layers": RBM(jnp.zeros((2, 2)), fields[:2], fields[2:]),
+        "dense": Ising(jnp.zeros((4, 4)), fields),
+        "graph": Ising(jnp.zeros(4), fields, grid(2, 2)),
+    }[kind]
+    infer = BeliefPropagation(10, None, 0.0, temperature, parallel)
+    slope = eqx.filter_grad(lambda p: infer(p).log_z)(model.lower()).factors[0]
+    means = 1 / (1 + np.exp(-np.asarray(fields) / temperature))
+    if kind == "graph":
+        i, j = np.asarray(model.graph.edges).T
+        np.testing.assert_allclose(slope.weight, means[i] * means[j], atol=1e-9)
+    elif kind == "layers":
+        np.testing.assert_allclose(slope.weight, np.outer(means[:2], means[2:]), atol=1e-9)
+    else:
+        apart = ~np.eye(4, dtype=bool)
+        wanted = 0.5 * np.outer(means, means)[apart]
+        np.testing.assert_allclose(np.asarray(slope.weight)[apart], wanted, atol=1e-9)

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
@@ -30,14 +31,43 @@ def message(field: Array, weight: Array, temperature: float | Array = 1.0) -> Ar
     T [softplus((m + w) / T) - softplus(m / T)], written as the exact max-product message plus two
     bounded corrections, so that nothing cancels however large field and weight are (T = 0: max).
     """
+    if is_zero(temperature):
+        return _hard_message(field, weight)
+    return _soft_message(field, weight, temperature)
+
+
+def _hard_message(field: Array, weight: Array) -> Array:
     half = 0.5 * weight
     inside = jnp.clip(field + half, -jnp.abs(half), jnp.abs(half))
-    hard = half + jnp.where(half > 0, inside, -inside)
-    if is_zero(temperature):
-        return hard
+    return half + jnp.where(half > 0, inside, -inside)
+
+
+@jax.custom_jvp
+def _soft_message(field: Array, weight: Array, temperature: float | Array) -> Array:
+    """The message at T > 0; its parts have corners, where the whole has none."""
     up = jnp.log1p(jnp.exp(-jnp.abs(field + weight) / temperature))
     down = jnp.log1p(jnp.exp(-jnp.abs(field) / temperature))
-    return hard + temperature * (up - down)
+    return _hard_message(field, weight) + temperature * (up - down)
+
+
+def _slopes(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """The message, and its change along the tangents; some of them may be symbolic zeros."""
+    field, weight, temperature = primals
+    with_factor = jax.nn.sigmoid((field + weight) / temperature)
+    without = jax.nn.sigmoid(field / temperature)
+    spread = binary_entropy(with_factor) - binary_entropy(without)
+    terms = [
+        slope * tangent
+        for slope, tangent in zip(
+            (with_factor - without, with_factor, spread), tangents, strict=True
+        )
+        if not isinstance(tangent, SymbolicZero)
+    ]
+    value = _soft_message(field, weight, temperature)
+    return value, sum(terms, jnp.zeros_like(value))
+
+
+_soft_message.defjvp(_slopes, symbolic_zeros=True)
 
 
 def entropy(p: Float[Array, "*s"]) -> Float[Array, "*s"]:

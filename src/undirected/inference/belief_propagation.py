@@ -20,6 +20,7 @@ from undirected.core.potentials import (
     inner,
     statistics,
 )
+from undirected.inference.factor_messages import settle
 from undirected.inference.messages import Schedule, Traffic, pair_beliefs, quiet, renew
 from undirected.kernels import bipartite, max_product
 
@@ -183,6 +184,7 @@ class BeliefPropagation(eqx.Module):
         converged: Array,
         count: Array,
     ) -> Beliefs:
+        p, traffic, incoming = settle(p, traffic, incoming)
         total = p.fields + incoming
         unary = means(p.layout, total, self.temperature)
         log_z = p.offset + log_normaliser(

@@ -7,9 +7,10 @@ as large as hard evidence: sums that leave one term out never subtract a larger 
 
 from functools import reduce, singledispatch
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from undirected.core.errors import UnsupportedFactor
 from undirected.core.factors import (
@@ -22,10 +23,13 @@ from undirected.core.factors import (
     expected_table,
 )
 from undirected.core.layout import Layout
-from undirected.core.numerics import CERTAIN, NEG_INF, is_zero, logsumexp, message, softplus
+from undirected.core.numerics import CERTAIN, NEG_INF, is_zero, logsumexp, softplus
+from undirected.core.potentials import Factor, Potentials
 from undirected.inference.messages import Schedule, Traffic, mix, pair_beliefs, quiet, renew
 
 Temperature = float | Array
+HARD = 0.1 * CERTAIN
+"""Log-odds beyond this come from a hard factor or from evidence."""
 
 
 @singledispatch
@@ -56,8 +60,9 @@ def _(factor: Wired, layout: Layout, schedule: Schedule) -> Traffic:
 
 @renew.register
 def _(factor: Wired, layout: Layout, total: Array, traffic: Traffic, schedule: Schedule) -> Traffic:
+    """No message is more than certain: around a loop, sums of certainties would grow forever."""
     fresh = respond(factor, _cavity(factor, total, traffic), schedule.temperature)
-    forward = mix(fresh, traffic.forward, schedule)
+    forward = mix(jnp.clip(fresh, NEG_INF, CERTAIN), traffic.forward, schedule)
     return Traffic(forward, traffic.backward, factor.wires.gather(forward))
 
 
@@ -86,6 +91,34 @@ def _(
     return mean, correction
 
 
+def settle(
+    p: Potentials, traffic: tuple[Traffic, ...], incoming: Float[Array, " n"]
+) -> tuple[Potentials, tuple[Traffic, ...], Float[Array, " n"]]:
+    """Units that hard factors decide become evidence, and messages to decided units become 0.
+
+    The Bethe log Z adds every message to a certain unit and takes it off again, so it stays the
+    same; but single precision would lose soft fields beside a message as large as certainty.
+    """
+    if not any(isinstance(factor, Wired) for factor in p.factors):
+        return p, traffic, incoming
+    verdict = jnp.where(jnp.abs(p.evidence) > HARD, p.evidence, incoming)
+    decided = jnp.abs(verdict) > HARD
+    evidence = jnp.where(decided, jnp.copysign(CERTAIN, verdict), p.evidence)
+    pairs = zip(p.factors, traffic, strict=True)
+    kept = tuple(_without(factor, messages, decided) for factor, messages in pairs)
+    incoming = sum((group.incoming for group in kept[1:]), kept[0].incoming)
+    return eqx.tree_at(lambda q: q.evidence, p, evidence), kept, incoming
+
+
+def _without(factor: Factor, traffic: Traffic, decided: Bool[Array, " n"]) -> Traffic:
+    """The messages of a group of any order to units that are not decided; an unused slot is."""
+    if not isinstance(factor, Wired):
+        return traffic
+    deaf = decided.at[factor.wires.units].get(mode="fill", fill_value=True)
+    forward = jnp.where(deaf, 0.0, traffic.forward)
+    return Traffic(forward, traffic.backward, factor.wires.gather(forward))
+
+
 def _cavity(factor: Wired, total: Array, traffic: Traffic) -> Array:
     """The fields of the units without the messages of this factor; an unused slot is certain."""
     idle = CERTAIN if isinstance(factor, Logic) and factor.conjunction else NEG_INF
@@ -94,8 +127,7 @@ def _cavity(factor: Wired, total: Array, traffic: Traffic) -> Array:
 
 def _binary_share(cavity: Array, sent: Array, temperature: Temperature) -> Array:
     """softplus(cavity + sent) - max(cavity, 0): the log normaliser of a binary slot."""
-    own = message(cavity, sent, temperature)
-    return own + softplus(-jnp.abs(cavity), temperature)
+    return _either(-jnp.maximum(cavity, 0.0), jnp.minimum(cavity, 0.0) + sent, temperature)
 
 
 # Tables: the variables of a factor as separate axes, the factors on the last.
@@ -206,8 +238,8 @@ def _soft_others(a: Float[Array, "m F"]) -> tuple[Array, Array, Array, Array]:
     top = jnp.where(lead, value, 0.0).sum(0)
     rest = jnp.where(lead, 0.0, value).sum(0)
     sums = jnp.where(lead, rest[None], top[None] + jnp.maximum(rest[None] - value, 0.0))
-    low = jnp.maximum(a, -15.0)
-    log_value = jnp.where(a < -15.0, a - 0.5 * jnp.exp(a), jnp.log(jax.nn.softplus(low)))
+    low, high = jnp.minimum(a, -15.0), jnp.maximum(a, -15.0)
+    log_value = jnp.where(a < -15.0, low - 0.5 * jnp.exp(low), jnp.log(jax.nn.softplus(high)))
     log_sums, log_whole = log_others(log_value, 1.0)
     return sums, log_sums, top + rest, log_whole
 
