@@ -112,6 +112,8 @@ Where the speed comes from:
 - **On a GPU** `kernels.on_chip` keeps the messages of a batch of models with shared weights in
   registers for all iterations: they never touch the memory. `SumProduct` does not use it yet; its
   own form there reads and writes each message once per half-sweep.
+- **Max-product on a GPU** writes the messages of dense models every fifth round only. Each round
+  makes those since again from the totals of both units, on which alone they depend.
 
 What is left on the table; the counters of the kernel on chip are at the end of this page:
 
@@ -131,6 +133,12 @@ What is left on the table; the counters of the kernel on chip are at the end of 
   hide the meetings behind. More warps or wider tiles spill.
 - Pallas does not offer relaxed order for the counter. Odds in shared memory, which no meeting
   empties, and sums added up in the second-level cache are what to try next.
+- Max-product of 10 rounds on 225 instances of 625 units, five models in all, takes 1.2 ms on an
+  H200; it took 2.5 ms where every round read and wrote each message. With every issue slot in use
+  its instructions would take 0.7 ms. Tried without gain: programs that go from instance to instance
+  and read ahead, and clipping by absolute values instead of minimum and maximum; rounds as a loop
+  take a quarter longer. Messages of 16 bits would save a sixth, but totals that do not settle move
+  by up to 0.3.
 - On a CPU, "Where the time goes" below is of our loops, whole and with parts left out. Belief
   propagation spends half its time on sums of messages, block Gibbs four fifths on its two products,
   a step of persistent chains three fifths on its five. By a trace of such a step, a tenth goes to
