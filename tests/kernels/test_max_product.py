@@ -49,8 +49,16 @@ def test_totals_are_those_of_the_textbook(form, n):
 REPLAYED = max_product_gpu.REPLAYED
 
 
-@pytest.mark.parametrize("rounds", [1, REPLAYED, REPLAYED + 1, 2 * REPLAYED, 3 * REPLAYED + 2])
-@pytest.mark.parametrize(("damping", "small"), [(0.0, 256), (0.5, 256), (0.5, 0)])
+@pytest.mark.parametrize(
+    ("rounds", "damping", "small"),
+    [
+        (1, 0.5, 256),
+        (REPLAYED, 0.5, 256),
+        (REPLAYED + 1, 0.0, 256),
+        (2 * REPLAYED, 0.5, 0),
+        (3 * REPLAYED + 2, 0.5, 256),
+    ],
+)
 def test_messages_made_again_from_the_totals_are_the_same_for_every_number_of_rounds(
     rounds, damping, small, monkeypatch
 ):
