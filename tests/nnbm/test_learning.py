@@ -136,6 +136,16 @@ def test_independent_pairs_are_exact_for_a_pair(x64):
     np.testing.assert_allclose(h, [0.3, -0.4], atol=1e-10)
 
 
+@pytest.mark.parametrize("method", [inverse_ising.independent_pairs, inverse_ising.sessak_monasson])
+def test_spins_without_fields_are_no_special_case(x64, method):
+    """Their means are 0 exactly, and the table of a spin with itself has two empty cells."""
+    covariance = jnp.array([[1.0, 0.2, 0.1], [0.2, 1.0, 0.05], [0.1, 0.05, 1.0]])
+    J, h = method(jnp.zeros(3), covariance)
+    wanted = np.arctanh(np.asarray(covariance) - np.eye(3))  # of two spins alone
+    np.testing.assert_allclose(J, wanted, atol=0.03)
+    assert not np.diag(J).any() and not h.any()
+
+
 def test_spin_moments(x64):
     x = np.array([[0, 1], [1, 1], [1, 0], [1, 1]])
     mean, covariance = inverse_ising.spin_moments(x)

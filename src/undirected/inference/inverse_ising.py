@@ -50,9 +50,13 @@ def independent_pairs(mean: Float[Array, " n"], covariance: Float[Array, "n n"])
     a, b = mean[:, None], mean[None, :]
     up_up, down_down = 1 + a + b + both, 1 - a - b + both
     up_down, down_up = 1 + a - b - both, 1 - a + b - both
-    off = 1 - jnp.eye(len(mean), dtype=mean.dtype)
-    J = 0.25 * off * jnp.log(up_up * down_down / (up_down * down_up) + (1 - off))
-    pair_field = 0.25 * off * jnp.log(up_up * up_down / (down_up * down_down) + (1 - off))
+    alone = jnp.eye(len(mean), dtype=bool)
+
+    def log_ratio(above: Array, below: Array) -> Array:
+        return jnp.log(jnp.where(alone, 1.0, above) / jnp.where(alone, 1.0, below))
+
+    J = 0.25 * log_ratio(up_up * down_down, up_down * down_up)
+    pair_field = 0.25 * log_ratio(up_up * up_down, down_up * down_down)
     return J, pair_field.sum(1) - (len(mean) - 2) * jnp.arctanh(mean)
 
 
