@@ -405,6 +405,11 @@ def test_bad_samples_are_refused(rbm, key):
         reverse_ais(path, BlockGibbs(), jnp.full((4, 30), jnp.nan), key)
     with pytest.raises(UndirectedError, match="wanted 0 or 1"):
         reverse_ais(path, BlockGibbs(), -jnp.ones((4, 30)), key)
+    labelled = make_rbm(5, 2, 1.0, seed=0, label_states=3)
+    with pytest.raises(UndirectedError, match="'label' is categorical.*not one-hot"):
+        reverse_ais(
+            Path(labelled.independent(), labelled), BlockGibbs(), jnp.ones((4, 5)), key, betas=2
+        )
     joint = Path(Joint(model.independent()), Joint(model))
     with pytest.raises(UndirectedError, match=r"\(chains, 40\)"):
         reverse_ais(joint, BlockGibbs(), jnp.zeros((4, 30)), key)

@@ -7,6 +7,8 @@ from undirected.evaluation import (
     calibration,
     calibration_error,
     categorical_cross_entropy,
+    error_rate,
+    intersection_over_union,
 )
 
 
@@ -86,5 +88,13 @@ def test_bad_input_is_refused():
         binary_cross_entropy([[0.5, 0.5]], [[1, 0]], np.array([[True]]))
     with pytest.raises(UndirectedError, match=r"wanted state numbers 0\.\.2"):
         categorical_cross_entropy([[0.2, 0.3, 0.5]], np.array([3]))
+    for measure, targets in (
+        (binary_cross_entropy, np.zeros((0, 3))),
+        (categorical_cross_entropy, np.zeros(0, int)),
+        (error_rate, np.zeros((0, 3))),
+        (intersection_over_union, np.zeros((0, 3))),
+    ):
+        with pytest.raises(UndirectedError, match="no rows"):
+            measure(np.zeros((0, 3)), targets)
     with pytest.raises(UndirectedError, match="no rows"):
         calibration(np.zeros((1, 1)), np.zeros((1, 1)), np.array([[False]]))

@@ -58,6 +58,14 @@ def test_pseudo_log_likelihood_is_that_of_enumeration(label_states, chunk):
     assert found.stderr == pytest.approx(values.std(ddof=1) / np.sqrt(23), abs=1e-5)
 
 
+def test_pseudo_log_likelihood_in_double_precision(x64):
+    model, _, rows, marginal = enumerated(0)
+    values = [brute_pseudo(v, marginal, [[i] for i in range(7)]) for v in rows]
+    assert pseudo_log_likelihood(model, rows).mean == pytest.approx(np.mean(values), abs=1e-10)
+    whole = jnp.asarray(rows.astype(int))
+    np.testing.assert_array_equal(model.log_odds(whole), model.log_odds(jnp.asarray(rows)))
+
+
 def test_pseudo_log_likelihood_of_ising():
     rng = np.random.default_rng(0)
     couplings, fields = rng.standard_normal((6, 6)), rng.standard_normal(6)

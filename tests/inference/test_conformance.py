@@ -10,7 +10,7 @@ import pytest
 
 from tests.zoo import CASES
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.graph import grid
+from undirected.core.graph import from_edges, grid
 from undirected.core.potentials import Edges, Symmetric, batch_axes, clamp, inner, shift
 from undirected.inference import (
     BeliefPropagation,
@@ -20,7 +20,7 @@ from undirected.inference import (
     SumProduct,
     Transfer,
 )
-from undirected.models import RBM, Ising
+from undirected.models import RBM, FactorGraph, Ising, discrete
 
 pytestmark = pytest.mark.usefixtures("x64")
 TREES = ["tree_ising", "star_ising"]
@@ -246,6 +246,30 @@ def test_mean_field_is_exact_without_couplings(name):
     exact = Exact()(base.lower())
     assert np.allclose(beliefs.unary, exact.unary, atol=1e-12)
     assert float(beliefs.log_z) == pytest.approx(float(exact.log_z), abs=1e-10)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_mean_field_has_a_slope_beside_certain_units(held):
+    """With one visible unit that is certain it is exact: log Z = b + log(1 + exp(c + w))."""
+
+    def bound(weight, visible, hidden):
+        p = RBM(weight, visible, hidden).lower()
+        p = clamp(p, jnp.asarray([True]), jnp.asarray([1.0])) if held else p
+        return MeanField(20, None)(p).log_z
+
+    at = jnp.asarray([[0.7]]), jnp.asarray([0.3 if held else 900.0]), jnp.asarray([-0.4])
+    slopes = jax.grad(bound, (0, 1, 2))(*at)
+    on = 1 / (1 + np.exp(0.4 - 0.7))
+    assert np.allclose([a.item() for a in slopes], [on, 1, on], atol=1e-12)
+
+
+def test_mean_field_refuses_groups_that_split_a_variable():
+    layout = discrete(a=2, b=(1, 3))
+    edges = Edges(jnp.ones(3), from_edges(5, [(0, 2), (1, 3), (0, 1)]))
+    with pytest.raises(UnsupportedFactor, match="Edges needs binary units, block 'b'"):
+        MeanField()(FactorGraph.create(layout, [edges]).lower())
+    with pytest.raises(UnsupportedFactor, match="Symmetric needs binary units, block 'b'"):
+        MeanField()(FactorGraph.create(layout, [Symmetric(jnp.zeros((3, 3)), 1)]).lower())
 
 
 @pytest.mark.parametrize("name", ["rbm", "label_rbm", "dense_ising", "torus_ising"])

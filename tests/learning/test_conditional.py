@@ -23,7 +23,7 @@ from undirected.learning import (
     TwoPhase,
     fit,
 )
-from undirected.models import RBM, ConditionalRBM
+from undirected.models import RBM, ConditionalRBM, DeepBM, SemiRestrictedBM
 from undirected.sampling import BlockGibbs
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -165,6 +165,18 @@ def test_perceptron_loss_is_the_gap_to_the_best_state_met():
         return max(s.values()) - s[tuple(v.astype(int))]
 
     assert_gradient(PerceptronLoss(BlockGibbs(), 300), value)
+
+
+def test_perceptron_loss_never_meets_a_label_of_two_states():
+    """All label units have positive biases, and still exactly one of them is on."""
+    rng = np.random.default_rng(0)
+    w, b, c = rng.normal(size=(5, 2)), np.array([0.3, -0.2, 1.0, 1.5, 2.0]), rng.normal(size=2)
+    table = oracle.visible_marginal(oracle.rbm(w, b, c, 3), 5)
+    v = np.array([[1.0, 0, 1, 0, 0], [0, 1, 0, 1, 0]])
+    wanted = np.mean([max(table.values()) - table[tuple(r.astype(int).tolist())] for r in v])
+    model = RBM(*map(jnp.asarray, (w, b, c)), 3)
+    loss, _ = PerceptronLoss(BlockGibbs(), 300)(model, jnp.asarray(v), None, jax.random.key(0))
+    assert float(loss) == pytest.approx(wanted, abs=1e-10)
 
 
 @pytest.mark.slow
@@ -340,6 +352,12 @@ def test_refusals(key):
         MixedProduct(0)
     with pytest.raises(UndirectedError, match="hidden is 'mean'"):
         MaxMargin(MixedProduct(), hidden="mean")
+    lateral = SemiRestrictedBM.create(2, 1, jax.random.key(0))
+    with pytest.raises(UndirectedError, match="SemiRestrictedBM is no RBM"):
+        MaxMargin(Exact(0.0), hidden="max").init(lateral, jnp.zeros((1, 2)), jax.random.key(0))
+    deep = DeepBM.create((2, 1, 1), jax.random.key(0))
+    with pytest.raises(UndirectedError, match="DeepBM has no free energy"):
+        MaxMargin(Exact(0.0)).init(deep, jnp.zeros((1, 2)), jax.random.key(0))
     lattice = CASES["torus_ising"](0)[0].lower()
     with pytest.raises(UnsupportedFactor, match="mixed-product"):
         MixedProduct()(lattice)

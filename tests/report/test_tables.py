@@ -45,6 +45,17 @@ def test_an_error_with_a_sign_is_best_near_zero(metric, best, words):
     assert table.title == f"{metric} ({words})"
 
 
+@pytest.mark.parametrize(
+    ("ours", "paper", "winner"),
+    [(-5.0, 0.1, "paper"), (0.1, -5.0, "ours"), (-0.1, 5.0, "ours"), (-0.5, 0.5, None)],
+)
+def test_an_error_with_a_sign_beats_the_papers_near_zero(ours, paper, winner):
+    record = full_record(rows=[row("c", "m", "log Z error", ours, paper=paper)])
+    _, mine, theirs, _ = pivot(record)[0].rows[0]
+    assert (mine.better, theirs.better) == (winner == "ours", winner == "paper")
+    assert agreement(record) == (winner == "ours", 1)
+
+
 def test_a_learned_parameter_is_no_target_and_only_near_the_papers_or_not():
     values = (0.334, 0.2)
     rows = [row("c", str(i), "learned theta", v, 0.002, 9, 0.331) for i, v in enumerate(values)]

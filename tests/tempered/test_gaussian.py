@@ -13,10 +13,11 @@ from tests import oracle
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.potentials import inner, statistics
 from undirected.evaluation import bracket
+from undirected.inference import TAP
 from undirected.io.model_files import load_model, save_model
-from undirected.learning import ContrastiveDivergence
-from undirected.models import REGISTRY, GaussianRBM, Path
-from undirected.sampling import BlockGibbs, GaussianGibbs, GibbsState
+from undirected.learning import ContrastiveDivergence, TwoPhase
+from undirected.models import RBM, REGISTRY, GaussianRBM, Path
+from undirected.sampling import BlockGibbs, GaussianGibbs, GibbsState, GibbsWithGradients
 
 RATE = 1e-5
 
@@ -130,6 +131,27 @@ def test_contrastive_divergence_takes_it():
     assert (np.asarray(gradient.log_variance) != 0).all()
 
 
+def test_two_phase_learning_takes_it(x64):
+    """Without couplings TAP is exact, and the gradient is that of the likelihood."""
+    _, parts = make(scale=0.0)
+    v = np.random.default_rng(6).normal(size=(4, 3))
+
+    def loss(flat):
+        w, b, c, log_variance = np.split(flat, np.cumsum([6, 3, 2]))
+        w, s = w.reshape(3, 2), np.exp(0.5 * log_variance)
+        free = 0.5 * (((v - b) / s) ** 2).sum(1) - np.logaddexp(0, v / s @ w + c).sum(1)
+        return free.mean() + logsumexp(hidden_log_weights(w, b, c, log_variance)[1])
+
+    model, objective = GaussianRBM(*map(jnp.asarray, parts)), TwoPhase(TAP())
+    objective.init(model, jnp.asarray(v), jax.random.key(0))
+    slope = jax.grad(lambda m: objective(m, jnp.asarray(v), None, jax.random.key(0))[0])(model)
+    found = np.concatenate([np.ravel(a) for a in jax.tree.leaves(slope)])
+    wanted = oracle.finite_difference(loss, np.concatenate([np.ravel(a) for a in parts]))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    with pytest.raises(UnsupportedFactor, match="'visible' is real"):
+        TwoPhase(TAP(), TAP()).init(model, jnp.asarray(v), jax.random.key(0))
+
+
 def test_files_and_refusals(tmp_path):
     model = GaussianRBM.create(4, 3, jax.random.key(0), learn_variance=True)
     save_model(tmp_path / "model", model)
@@ -141,6 +163,10 @@ def test_files_and_refusals(tmp_path):
         BlockGibbs().step(
             model, GibbsState(jnp.zeros((1, 7))), jnp.ones(7, bool), jax.random.key(0)
         )
+    with pytest.raises(UnsupportedFactor, match="'visible' is real"):
+        GibbsWithGradients().init(model, jnp.zeros((1, 7)), jax.random.key(0))
+    with pytest.raises(UnsupportedFactor, match="RBM has no real visible units; use BlockGibbs"):
+        GaussianGibbs().init(RBM.create(2, 1, jax.random.key(0)), jnp.zeros(3), jax.random.key(0))
     with pytest.raises(UndirectedError, match="one entry for each"):
         GaussianRBM(jnp.zeros((2, 3)), jnp.zeros(2), jnp.zeros(3), jnp.zeros(3))
     with pytest.raises(UndirectedError, match="fixed at one"):

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
-from jax.scipy.special import xlogy
 from jaxtyping import Array, Float
 
 CERTAIN = 1e9
@@ -71,9 +70,12 @@ _soft_message.defjvp(_slopes, symbolic_zeros=True)
 
 
 def entropy(p: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """-p log p, 0 at p = 0, elementwise; tiny negative rounding of p counts as 0."""
+    """-p log p, 0 at p = 0, elementwise; tiny negative rounding of p counts as 0.
+
+    Its slope at p = 0 is given as 0: there means are saturated, and do not move.
+    """
     p = jnp.maximum(p, 0.0)
-    return -xlogy(p, p)
+    return -p * jnp.log(jnp.where(p > 0, p, 1.0))
 
 
 def binary_entropy(p: Float[Array, "*s"]) -> Float[Array, "*s"]:

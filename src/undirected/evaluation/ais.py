@@ -16,7 +16,7 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Block, Domain, Layout, draw, log_normaliser
 from undirected.core.potentials import Squares
 from undirected.core.protocols import Kernel, Summable
-from undirected.evaluation.estimate import check_binary, check_finite
+from undirected.evaluation.estimate import check_binary, check_data, check_finite
 
 BLOCK, ON_GPU = 0.5, 1000
 """Seconds of annealing after which the program looks up (a block takes up to twice as long), and
@@ -306,6 +306,6 @@ def _samples(target: Any, samples: ArrayLike) -> Float[Array, "chains n"]:
             f"reverse_ais: samples have shape {x.shape}; pass (chains, {layout.n}), 2 or more"
         )
     check_finite("reverse_ais: samples", x)
-    discrete = [b.slice for b in layout.blocks if b.domain in (Domain.BINARY, Domain.CATEGORICAL)]
-    check_binary("reverse_ais: samples", np.concatenate([x[:, s] for s in discrete], 1))
+    check_data("reverse_ais: samples", layout, x[:, : layout.n_visible])
+    check_binary("reverse_ais: samples", x[:, layout.n_visible :])
     return jnp.asarray(np.pad(x, [(0, 0), (0, layout.n - x.shape[1])]))

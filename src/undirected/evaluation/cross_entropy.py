@@ -52,7 +52,8 @@ def categorical_cross_entropy(
     """-log p(target) per target under the mask; `target` are state numbers 0..K-1."""
     p, t = _probabilities("categorical_cross_entropy", p), np.asarray(target)
     _same_shape("categorical_cross_entropy", p.shape[:-1], t.shape)
-    if not np.issubdtype(t.dtype, np.integer) or t.min() < 0 or t.max() >= p.shape[-1]:
+    outside = t.size and (t.min() < 0 or t.max() >= p.shape[-1])
+    if not np.issubdtype(t.dtype, np.integer) or outside:
         raise UndirectedError(
             f"categorical_cross_entropy: targets are {t.dtype} from {t.min()} to {t.max()}; wanted "
             f"state numbers 0..{p.shape[-1] - 1}"
@@ -95,9 +96,8 @@ def _per_target(caller: str, loss: np.ndarray, mask: ArrayLike | None, unit: str
     if unit not in _UNITS:
         raise UndirectedError(f"{caller}: unit is {unit!r}; wanted one of {', '.join(_UNITS)}")
     chosen = check_mask(caller, mask, loss.shape)
-    rows = len(loss)
-    totals = (loss * chosen).reshape(rows, -1).sum(1) / _UNITS[unit]
-    return ratio(totals, chosen.reshape(rows, -1).sum(1))
+    rest = tuple(range(1, loss.ndim))
+    return ratio((loss * chosen).sum(rest) / _UNITS[unit], chosen.sum(rest))
 
 
 def _probabilities(caller: str, p: ArrayLike) -> np.ndarray:

@@ -34,7 +34,7 @@ def intersection_over_union(predicted: ArrayLike, target: ArrayLike) -> Estimate
 
 
 def _per_row(entries: np.ndarray) -> np.ndarray:
-    return entries.reshape(len(entries), -1).sum(1)
+    return entries.sum(tuple(range(1, entries.ndim)))
 
 
 def _alike(caller: str, predicted: ArrayLike, target: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.iterate import iterate, largest, settled
-from undirected.core.layout import Block, block_means, means, unit_entropy
+from undirected.core.layout import Block, Domain, block_means, means, unit_entropy
 from undirected.core.potentials import (
     Beliefs,
     Edges,
@@ -70,6 +70,7 @@ def _by_site(
     p: Potentials, inside: list[Symmetric], block: Block, m: Array, temperature: float | Array
 ) -> Array:
     """One unit after the other in a block with dense couplings inside."""
+    _check_binary("Symmetric", block)
     weight = jnp.stack([f.weight for f in inside]).sum(0)
     part = m[block.slice]
     outside = (p.fields + pulls(p, m))[block.slice] - part @ weight
@@ -87,6 +88,8 @@ def _by_colour(p: Potentials, edges: list[Edges], m: Array, temperature: float |
     if len(p.factors) > 1:
         others = ", ".join(type(f).__name__ for f in p.factors)
         raise UnsupportedFactor(f"mean field: Edges cannot be mixed with other groups ({others})")
+    for block in p.layout.blocks:
+        _check_binary("Edges", block)
 
     def update(m: Array, sites: Array) -> tuple[Array, None]:
         fields = (p.fields + pulls(p, m)).at[sites].get(mode="fill", fill_value=0.0)
@@ -94,3 +97,11 @@ def _by_colour(p: Potentials, edges: list[Edges], m: Array, temperature: float |
         return m.at[sites].set(fresh, mode="drop"), None
 
     return jax.lax.scan(update, m, edges[0].graph.colours)[0]
+
+
+def _check_binary(group: str, block: Block) -> None:
+    """Refuse variables of several units, of which one cannot be renewed without the others."""
+    if block.domain is not Domain.BINARY:
+        raise UnsupportedFactor(
+            f"mean field: {group} needs binary units, block '{block.name}' is {block.domain.value}"
+        )

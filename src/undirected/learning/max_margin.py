@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
+from undirected.core.layout import best as best_state
 from undirected.core.potentials import shift
-from undirected.core.protocols import Inference, Info, Kernel
+from undirected.core.protocols import Inference, Info, Kernel, Summable
 from undirected.learning.phases import detach, visible
 
 
@@ -37,8 +38,12 @@ class MaxMargin:
             raise UndirectedError(f"max-margin: hidden is {self.hidden!r}; pass 'sum' or 'max'")
 
     def init(self, model: Any, batch: Array, key: Key[Array, ""]) -> None:
-        """Nothing is carried from step to step."""
-        return None
+        """Nothing is carried from step to step; the model is checked."""
+        name, rbm = type(model).__name__, hasattr(model, "visible_bias")
+        if self.hidden == "max" and not rbm:
+            raise UndirectedError(f"max-margin: {name} is no RBM, which hidden='max' is for")
+        if self.hidden == "sum" and not isinstance(model, Summable):
+            raise UndirectedError(f"max-margin: {name} has no free energy; use Persistent")
 
     def __call__(
         self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]
@@ -95,10 +100,11 @@ class PerceptronLoss:
         v = visible(model, batch)
         constant = detach(model)
         init_key, key = jax.random.split(key)
-        first = jnp.broadcast_to(constant.visible_bias > 0, v.shape).astype(v.dtype)
-        hidden = jnp.zeros((*v.shape[:-1], constant.n_hidden), v.dtype)
-        state = self.kernel.init(constant, jnp.concatenate([first, hidden], -1), init_key)
-        free = jnp.ones(constant.layout.n, bool)
+        n = constant.layout.n
+        start = best_state(constant.layout, constant.lower().unary).astype(v.dtype)
+        first = jnp.broadcast_to(start[: v.shape[-1]], v.shape)
+        state = self.kernel.init(constant, jnp.broadcast_to(start, (len(v), n)), init_key)
+        free = jnp.ones(n, bool)
 
         def move(carry: tuple[Any, Array, Array], key: Key[Array, ""]) -> tuple[Any, None]:
             state, best, level = carry

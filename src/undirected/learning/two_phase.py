@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Potentials, batch_axes, clamp, inner
-from undirected.core.protocols import Inference, Info, Lowerable, Marginal
-from undirected.learning.phases import detach, observed, visible
+from undirected.core.protocols import Inference, Info, Lowerable, Summable
+from undirected.learning.phases import check_discrete, detach, observed, visible
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class TwoPhase:
 
     `negative` infers the beliefs of the model once per step. `positive` infers the beliefs of every
     row with its observed units clamped, so that entries may be missing (NaN); a clamped value is
-    taken as 1 above 0.5. Without it the data are complete and the hidden units of a `Marginal`
+    taken as 1 above 0.5. Without it the data are complete and the hidden units of a `Summable`
     model are summed out exactly.
     """
 
@@ -33,11 +33,13 @@ class TwoPhase:
             raise UndirectedError(
                 f"two-phase: {name} has no lower() beside its layout and energy(); use Persistent"
             )
-        if self.positive is None and not isinstance(model, Marginal):
+        if self.positive is None and not isinstance(model, Summable):
             raise UndirectedError(
                 f"two-phase: {name} cannot sum out its hidden units; pass positive=, "
                 "the inference of the hidden units given a row of data"
             )
+        if self.positive is not None:
+            check_discrete("two-phase with positive=", model.layout)
 
     def __call__(
         self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]

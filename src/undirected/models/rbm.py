@@ -116,7 +116,8 @@ class RBM(eqx.Module):
             field, weight = unit[0][..., None], row(unit[1], total)
             return total + softplus(field + sign * weight) - softplus(field), None
 
-        gain, _ = jax.lax.scan(add, jnp.zeros_like(sign), (fields, self.weights[:pixels].T))
+        nothing = jnp.zeros(sign.shape, fields.dtype)
+        gain, _ = jax.lax.scan(add, nothing, (fields, self.weights[:pixels].T))
         fields = sign * gain + row(self.visible_bias[:pixels], gain)
         return jnp.concatenate([fields, self.label_fields(v)], -1) if self.label_states else fields
 

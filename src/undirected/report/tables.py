@@ -198,7 +198,11 @@ def _best(values: list[float | None], goal: str) -> float | None:
 def _compare(row: Mapping[str, Any]) -> int:
     """1 where ours is better, -1 where the paper's is, 0 where neither is or one is missing."""
     ours, paper = row["ours"], row["paper"]
-    if ours is None or paper is None or ours == paper or not _is_target(row["metric"]):
+    if ours is None or paper is None or not _is_target(row["metric"]):
+        return 0
+    if _goal(row["metric"], row["better"], [row, {**row, "ours": paper}]) == NEARER:
+        ours, paper = abs(ours), abs(paper)
+    if ours == paper:
         return 0
     return 1 if (ours < paper) == (row["better"] == "lower") else -1
 

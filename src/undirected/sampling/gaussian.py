@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.protocols import Info
 from undirected.sampling.gibbs import GibbsState
 
@@ -33,6 +33,11 @@ class GaussianGibbs:
 
     def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> GibbsState:
         """Chains that start at x."""
+        if not hasattr(model, "visible_given"):
+            raise UnsupportedFactor(
+                f"GaussianGibbs: {type(model).__name__} has no real visible units; use BlockGibbs "
+                "or Gibbs"
+            )
         x, n = jnp.asarray(x), model.layout.n
         if x.shape[-1:] != (n,):
             raise UndirectedError(

@@ -52,6 +52,12 @@ class GibbsWithGradients:
             raise UnsupportedFactor(
                 f"GibbsWithGradients: {type(model).__name__} does not lower to potentials"
             )
+        for block in model.layout.blocks:
+            if block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
+                raise UnsupportedFactor(
+                    f"GibbsWithGradients: block '{block.name}' is {block.domain.value}; wanted "
+                    "binary or categorical units"
+                )
         x = jnp.asarray(x, float)
         if x.shape[-1:] != (model.layout.n,):
             raise UndirectedError(

@@ -76,6 +76,11 @@ class TemperedTransitions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", _check_betas("tempered transitions", self.betas))
+        if not hasattr(self.kernel, "reversed"):
+            raise UndirectedError(
+                f"tempered transitions: {type(self.kernel).__name__} has no time reversal; use "
+                "Gibbs, BlockGibbs or GaussianGibbs"
+            )
 
     def reversed(self) -> "TemperedTransitions":
         """The kernel is its own time reversal."""
