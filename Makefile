@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 ARGS :=
 COMMA := ,
+RUNNABLE := docs/data.md docs/extending.md docs/recipes.md docs/papers/pmp.md docs/papers/tempered.md
 
 # An environment whose interpreter no longer runs is made again.
 ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)
@@ -41,8 +42,8 @@ docs: $(STAMP)-docs  ## build the documentation into docs/_build/html
 	JAX_PLATFORMS=cpu $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "Built docs/_build/html/index.html"
 
-readme: $(STAMP)-demo  ## run the commands and the code of README.md
-	$(BIN)/python tools/run_readme.py README.md
+readme: $(STAMP)-demo  ## run the commands and the code of README.md and of docs/
+	set -e; for page in README.md $(RUNNABLE); do $(BIN)/python tools/run_readme.py $$page; done
 
 bench: $(STAMP)-demo  ## this library beside its peers, which go into build/peers; ARGS=--quick for less
 	$(BIN)/python -m benchmarks $(ARGS)

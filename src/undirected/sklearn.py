@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -17,11 +17,20 @@ from undirected.learning import Batches, QueryTraining, UniformQueries, answers,
 from undirected.models import RBM, SpinForm
 
 
-class QueryImputer(TransformerMixin, BaseEstimator):
+class QueryImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Fills missing entries of 0/1 or grey tables with the probability of a one.
 
     An RBM trained by query training: which entries are missing may differ from row to row, in
     training and after. Values lie in [0, 1], missing ones are NaN.
+
+    Args:
+        n_hidden: hidden units of the RBM.
+        layers: sweeps of belief propagation that answer a query, in training and after.
+        target_share: share of the entries that a training query asks for; the others are evidence.
+        learning_rate: of Adam; falls to a tenth along a cosine.
+        batch_size: rows of a training step.
+        epochs: passes over the rows.
+        random_state: seed of the weights, the batches and the queries.
     """
 
     def __init__(

@@ -386,6 +386,8 @@ def test_bad_settings_are_refused(rbm, settings, message):
 
 def test_bad_paths_are_refused(rbm, key):
     model, _ = rbm
+    with pytest.raises(UndirectedError, match="path is a RBM; pass Path"):
+        ais(model, BlockGibbs(), key)
     with pytest.raises(UndirectedError, match="base has couplings"):
         ais(Path(model, model), BlockGibbs(), key)
     with pytest.raises(UndirectedError, match="differ in layout"):

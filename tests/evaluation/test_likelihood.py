@@ -5,7 +5,12 @@ import pytest
 from tests import oracle
 from tests.evaluation.reference import make_rbm, make_torus
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.evaluation import log_likelihood, pseudo_log_likelihood, reconstruction_error
+from undirected.evaluation import (
+    AISResult,
+    log_likelihood,
+    pseudo_log_likelihood,
+    reconstruction_error,
+)
 from undirected.models import Ising
 
 
@@ -139,6 +144,12 @@ def test_bad_data_are_refused(measure):
 def test_bad_log_z_is_refused():
     with pytest.raises(UndirectedError, match="log_z is nan"):
         log_likelihood(make_rbm(3, 2, 1.0), np.zeros((2, 3)), float("nan"))
+
+
+def test_a_result_in_place_of_its_number_is_refused():
+    found = AISResult(1.0, 0.1, (0.9, 1.1), np.ones(2), 2.0, jnp.zeros((2, 3)))
+    with pytest.raises(UndirectedError, match=r"log_z is a AISResult; pass its number, `.log_z`"):
+        log_likelihood(make_rbm(3, 2, 1.0), np.zeros((2, 3)), found)
 
 
 def test_broken_model_is_named():

@@ -400,3 +400,9 @@ def test_log_z_has_its_gradient_where_weights_are_zero(kind, temperature, parall
         apart = ~np.eye(4, dtype=bool)
         wanted = 0.5 * np.outer(means, means)[apart]
         np.testing.assert_allclose(np.asarray(slope.weight)[apart], wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("infer", [SumProduct(), MaxProduct(), Exact(), MeanField()])
+def test_a_model_in_place_of_its_potentials_is_refused(infer):
+    with pytest.raises(UndirectedError, match=r"got a Ising; pass its potentials, model.lower\(\)"):
+        infer(Ising.create(3))

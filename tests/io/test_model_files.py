@@ -16,7 +16,7 @@ import safetensors.numpy
 
 from tests.io.damage import damaged
 from tests.io.toy import Toy
-from undirected.core.errors import BadFile
+from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.graph import grid, torus
 from undirected.core.potentials import Edges
 from undirected.io import model_files
@@ -368,6 +368,11 @@ def test_a_class_whose_skeleton_is_wrong_is_refused_on_saving(tmp_path):
     with pytest.raises(BadFile, match=r"'weights' is float \(4, 3\) in the file; wanted"):
         save_model(tmp_path, Wrong.filled(1))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_object_that_cannot_be_built_again_is_refused(tmp_path):
+    with pytest.raises(UndirectedError, match=r"a dict has no config\(\) and skeleton"):
+        save_model(tmp_path, {"weights": 1.0})
 
 
 def test_notes_that_are_not_json_are_refused_before_anything_is_written(tmp_path):

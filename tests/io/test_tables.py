@@ -103,6 +103,7 @@ def test_header_may_be_forced(tmp_path):
         ("a,b\n0,1\n2,0\n", {"binary": True}, r"line 3, column 1 \(a\): 2 is neither 0 nor 1"),
         ("a,b\n0,0.5\n", {"binary": True}, r"line 2, column 2 \(b\): 0.5 is neither 0 nor 1"),
         ("a,b\n0,-1\n", {"binary": True}, r"line 2, column 2 \(b\): -1 is neither 0 nor 1"),
+        ("a,b\n,-1\n1,-1\n", {"binary": True}, r"-1 is neither.*for spins write \(s \+ 1\) / 2"),
         ("a,b\n0,1\n,1\n", {"missing": False}, r"line 3, column 1 \(a\): nan is a missing value"),
         ("a,b\n0,inf\n", {}, r"line 2, column 2 \(b\): inf is beyond the range of float32"),
         ("a,b\n0,1e39\n", {}, r"line 2, column 2 \(b\): inf is beyond the range of float32"),

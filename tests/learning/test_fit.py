@@ -23,8 +23,8 @@ from undirected.learning import (
     TwoPhase,
     fit,
 )
-from undirected.models import RBM, Ising
-from undirected.sampling import BlockGibbs, Gibbs
+from undirected.models import RBM, GaussianRBM, Ising
+from undirected.sampling import BlockGibbs, GaussianGibbs, Gibbs
 
 
 class Mean(eqx.Module):
@@ -327,11 +327,35 @@ def test_missing_entries_are_named_where_an_objective_cannot_take_them(key):
         ({"patience": 2}, "pass validate="),
         ({"validate": lambda m, k: 0.0, "patience": 0}, "patience is 0"),
         ({"mode": "best"}, "'best'"),
+        ({"batches": points()}, r"batches is a ndarray; pass Batches\(data, size\)"),
     ],
 )
 def test_bad_settings_are_refused(options, message):
     with pytest.raises(UndirectedError, match=message):
         run(**options)
+
+
+def test_values_that_no_unit_takes_are_refused(key):
+    """Spins and grey levels; what a transform makes of them counts, and real units take them."""
+    rng = np.random.default_rng(0)
+    binary = rng.integers(0, 2, (20, 6))
+    spins, levels = 2.0 * binary - 1, (16 * binary).astype(np.uint8)
+
+    def learn(model, objective, batches):
+        return fit(model, objective, optax.sgd(0.1), batches, key, steps=1)
+
+    ising, rbm = Ising.create(6), RBM.create(6, 2, key)
+    with pytest.raises(UndirectedError, match=r"value -1 in block 'visible', which is binary"):
+        learn(ising, PseudoLikelihood(), Batches(spins, 5))
+    with pytest.raises(UndirectedError, match=r"value 16 .*x / largest"):
+        learn(rbm, ContrastiveDivergence(BlockGibbs()), Batches(levels, 5))
+    with pytest.raises(UndirectedError, match=r"value -1"):
+        learn(ising, PseudoLikelihood(), Batches(binary, 5, transform=lambda x, _: 2 * x - 1))
+    learn(ising, PseudoLikelihood(), Batches(spins, 5, transform=lambda x, _: 0.5 * (x + 1)))
+    holes = np.where(rng.random(binary.shape) < 0.2, np.nan, binary / 2)
+    learn(rbm, ContrastiveDivergence(BlockGibbs()), Batches(holes, 5))
+    real = GaussianRBM.create(6, 2, key)
+    learn(real, ContrastiveDivergence(GaussianGibbs()), Batches(spins, 5))
 
 
 def test_no_steps_return_the_model():

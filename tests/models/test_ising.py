@@ -34,6 +34,13 @@ def test_conventions_convert_both_ways(dense):
     assert constant == pytest.approx(0, abs=1e-12)
 
 
+def test_numpy_arrays_and_whole_numbers_become_parameters():
+    model = Ising.from_spins(np.ones((3, 3), np.float32), np.array([1, 0, 2]))
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(model))
+    assert jnp.issubdtype(model.bias.dtype, jnp.floating)
+    assert model.weights.dtype == jnp.float32
+
+
 def test_offset_shifts_log_z_and_nothing_else():
     model = Ising(jnp.ones((3, 3)), jnp.ones(3), None, jnp.asarray(2.5))
     plain = Ising(jnp.ones((3, 3)), jnp.ones(3))
@@ -46,6 +53,8 @@ def test_wrong_shapes_are_refused():
         Ising(jnp.zeros((3, 4)), jnp.zeros(4))
     with pytest.raises(UndirectedError, match=r"graph of 9 units"):
         Ising(jnp.zeros(18), jnp.zeros(8), graph.torus(3, 3))
+    with pytest.raises(UndirectedError, match=r"got \[\(0, 1\)\]; pass a number .*from_edges"):
+        Ising.create([(0, 1)])
     with pytest.raises(UndirectedError, match=r"weights are \(3, 2\).*\(3, 4\)"):
         RBM(jnp.zeros((3, 2)), jnp.zeros(3), jnp.zeros(4))
     with pytest.raises(UndirectedError, match="label_states is 7"):

@@ -10,11 +10,11 @@ from scipy.stats import chi2
 from tests import oracle
 from undirected.core import graph
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.factors import tables
+from undirected.core.factors import logical_or, pool, tables
 from undirected.core.potentials import clamp
 from undirected.inference import MPLP, LinearProgram
 from undirected.models import RBM, FactorGraph, Ising, discrete
-from undirected.sampling import GibbsWithGradients, PerturbAndMap
+from undirected.sampling import GibbsWithGradients, PerturbAndMap, run_chains
 from undirected.sampling.gradients import gradient, log_proposal, propose
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -105,6 +105,20 @@ def test_steps_follow_the_transition_matrix():
     state, _ = step(model, kernel.init(model, start, jax.random.key(0)), held, jax.random.key(2))
     assert not np.asarray(state.x)[:, [1, 3]].any()
     assert np.asarray(state.x)[:, [0, 2]].any()
+
+
+@pytest.mark.parametrize("hard", [logical_or, pool])
+def test_units_beside_hard_factors_move(hard):
+    """A constraint that holds pulls nowhere: 4 of 5 units are free to move, at the right rate."""
+    layout = discrete(x=5)
+    model = FactorGraph.create(layout, [hard(layout, [[0, 1]], [2])], jnp.zeros(5))
+    start = jnp.asarray([1.0, 0, 1, 0, 0])
+    result = run_chains(
+        GibbsWithGradients(), model, start, jax.random.key(0), samples=500, chains=20, burn_in=20
+    )
+    x = np.asarray(result.x).reshape(-1, 5)
+    assert ((x[:, 2] == x[:, :2].max(1)) & (x[:, 2] == 1)).all()
+    assert np.allclose(x[:, 3:].mean(0), 0.5, atol=0.05)  # standard error 0.01
 
 
 def relaxed(seed):

@@ -103,3 +103,5 @@ def test_imputer_knows_its_columns_and_keeps_what_was_seen():
         imputer.transform(pandas.DataFrame(holes, columns=["b", "a"]))
     whole = pandas.DataFrame({"a": [1, None], "b": [0, 1]}, dtype="Int64")
     assert imputer.transform(whole)[:, 1].tolist() == [0.0, 1.0]
+    assert imputer.get_feature_names_out().tolist() == ["a", "b"]
+    assert list(imputer.set_output(transform="pandas").transform(whole).columns) == ["a", "b"]

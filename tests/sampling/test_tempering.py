@@ -326,8 +326,8 @@ def test_ladders():
             TemperedTransitions(Gibbs(), tempered, bad)
         with pytest.raises(UndirectedError, match="fall from 1"):
             ParallelTempering(Gibbs(), tempered, bad)
-    with pytest.raises(UndirectedError, match="GibbsWithGradients has no time reversal"):
-        TemperedTransitions(GibbsWithGradients(), tempered, (1.0, 0.5))
+    with pytest.raises(UndirectedError, match=r"GibbsWithGradients has no reversed\(\)"):
+        TemperedTransitions(GibbsWithGradients(), tempered, ladder(0.5, 2))
     with pytest.raises(UndirectedError, match="at least 2"):
         ladder(0.5, 1)
     with pytest.raises(UndirectedError, match="got 3 rates"):

@@ -96,6 +96,14 @@ def potentials(
     )
 
 
+def check_potentials(caller: str, p: Any) -> None:
+    """Refuse a model where its potentials are wanted."""
+    if not isinstance(p, Potentials):
+        raise UndirectedError(
+            f"{caller}: got a {type(p).__name__}; pass its potentials, model.lower()"
+        )
+
+
 def shift(p: Potentials, unary: Float[Array, "*batch m"]) -> Potentials:
     """Add to the unary fields: soft evidence, perturbation noise, loss augmentation."""
     extra = _padded("shift", p.layout, jnp.asarray(unary, p.unary.dtype), 0.0)

@@ -288,6 +288,10 @@ def _check(path: Any, confidence: float) -> None:
     """Refuse what cannot work before anything is computed."""
     if not 0 < confidence < 1:
         raise UndirectedError(f"ais: confidence is {confidence}; wanted a value between 0 and 1")
+    if not (hasattr(path, "base") and hasattr(path, "target")):
+        raise UndirectedError(
+            f"ais: path is a {type(path).__name__}; pass Path(model.independent(data_means), model)"
+        )
     if path.base.layout != path.target.layout:
         raise UndirectedError("ais: base and target differ in layout; use target.independent()")
     couplings = [f.weight for f in path.base.lower().factors if not isinstance(f, Squares)]

@@ -12,6 +12,7 @@ from undirected.evaluation.estimate import check_finite
 def rhat(traces: ArrayLike) -> Float[np.ndarray, "*shape"]:
     """Rank-normalised split R-hat, the larger of bulk and folded; Vehtari et al. (2021), Sec. 4.
 
+    `traces` are (chains, steps, ...); the draws of `run_chains` are turned by `x.swapaxes(0, 1)`.
     About 1 where chains agree; above 1.01 they have not mixed. NaN for a trace that never moves.
     """
     halves = _halves("rhat", traces)
@@ -24,6 +25,7 @@ def effective_sample_size(
 ) -> Float[np.ndarray, "*shape"]:
     """Number of independent draws worth the traces (bulk); Vehtari et al. (2021), Sec. 3.2 and 4.3.
 
+    `traces` are (chains, steps, ...); the draws of `run_chains` are turned by `x.swapaxes(0, 1)`.
     Split chains, rank-normalised. Autocorrelations are summed in Geyer's pairs, kept from rising,
     until a pair turns negative; of that one the first counts once if it is positive. NaN for a
     trace that never moves.

@@ -20,9 +20,13 @@ def log_likelihood(model: Marginal, v: ArrayLike, log_z: float, *, chunk: int = 
     """Mean over rows of log p(v) = -F(v) - log Z, in nats; exact where `log_z` is.
 
     `log_z` comes from exact inference on small models, otherwise from `ais`, whose own error is not
-    part of the standard error here: add the ends of its interval to see the range. `chunk` rows are
-    worked on at a time.
+    part of the standard error here: pass the ends of its interval to see the range. `chunk` rows
+    are worked on at a time.
     """
+    if hasattr(log_z, "log_z"):
+        raise UndirectedError(
+            f"log_likelihood: log_z is a {type(log_z).__name__}; pass its number, `.log_z`"
+        )
     if not np.isfinite(log_z):
         raise UndirectedError(f"log_likelihood: log_z is {log_z}; pass a finite number")
     rows = check_data("log_likelihood", model.layout, v)

@@ -17,6 +17,7 @@ from undirected.core.potentials import (
     Bilinear,
     Potentials,
     Symmetric,
+    check_potentials,
     inner,
     statistics,
 )
@@ -32,13 +33,14 @@ Passed = tuple[tuple[Traffic, ...], Float[Array, " n"], Array, Array]
 
 
 class BeliefPropagation(eqx.Module):
-    """Message passing on pairwise models; exact on trees.
+    """Message passing on pairwise models and factor graphs; exact on trees.
 
     Runs `iterations` rounds, or until no unit's field moves by more than `tolerance`. One round
     sends every message once: the two directions of a dense bipartite group in turn, or all at once
     where `parallel`. `damping` is the share of the old message kept. `temperature` 1 is
     sum-product, 0 max-product; log Z is the Bethe value of T log sum exp(-E / T), at T = 0 the
-    value of the state that the max-marginals decode to.
+    value of the state that the max-marginals decode to. At T = 0 a unit whose two values are
+    equally good has 0.5.
     """
 
     iterations: int | Array = 100
@@ -59,6 +61,7 @@ class BeliefPropagation(eqx.Module):
     def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
         """Beliefs of one instance; nothing here is random, the key is not used."""
         p = potentials
+        check_potentials("belief propagation", p)
         if self._suits_kernel(p):
             return self._dense_bipartite(p)
         if is_zero(self.temperature):

@@ -23,6 +23,7 @@ from undirected.core.potentials import (
     Edges,
     Potentials,
     Symmetric,
+    check_potentials,
     inner,
     pulls,
     statistics,
@@ -34,7 +35,8 @@ MOST_STATES = 2**26
 class Exact(eqx.Module):
     """Sums over all states in chunks; blocks that are independent given the rest are summed out.
 
-    An RBM costs 2^min(V, H) states. At temperature 0 the beliefs are those of the best state.
+    An RBM costs 2^min(V, H) states. At temperature 0 the beliefs are those of the best state; where
+    several are best, a mean of them.
     """
 
     temperature: float | Array = 1.0
@@ -44,6 +46,7 @@ class Exact(eqx.Module):
     def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
         """Exact beliefs and log Z of one instance; the key is not used."""
         p = potentials
+        check_potentials("exact", p)
         listed = _listed_blocks(p)
         states = prod(_states(p.layout.blocks[i]) for i in listed)
         if states > MOST_STATES:

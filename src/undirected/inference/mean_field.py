@@ -13,6 +13,7 @@ from undirected.core.potentials import (
     Edges,
     Potentials,
     Symmetric,
+    check_potentials,
     inner,
     pulls,
     statistics,
@@ -38,6 +39,7 @@ class MeanField(eqx.Module):
     def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
         """Beliefs of one instance, started from the units' own fields; the key is not used."""
         p = potentials
+        check_potentials("mean field", p)
 
         def sweep(m: Array) -> tuple[Array, Array]:
             after = _sweep(p, m, self.temperature)

@@ -9,7 +9,7 @@ from typing import Any
 
 import equinox as eqx
 
-from undirected.core.errors import BadFile
+from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
 from undirected.io.leaves import check_fit, flatten, pack, restore, unpack
 from undirected.io.text import from_json, to_json
@@ -29,13 +29,18 @@ def save_model(folder: str | Path, model: Any, extra: dict[str, Any] | None = No
     disk as `model-<checksum>.safetensors` and only afterwards become `model.safetensors`. The
     loader takes whichever of the two has that checksum. One writer a folder.
     """
-    folder = Path(folder)
+    folder, name = Path(folder), type(model).__name__
+    if not (hasattr(model, "config") and hasattr(model, "skeleton")):
+        raise UndirectedError(
+            f"save_model: a {name} has no config() and skeleton(config), from which it could be "
+            "built again"
+        )
     specs, arrays = flatten(model)
     record = {
         "format": FORMAT,
         "version": VERSION,
         "library": _library_version(),
-        "class": type(model).__name__,
+        "class": name,
         "config": from_json(to_json(model.config())),
         "layout": _layout_summary(model),
         "parameters": specs,
@@ -65,6 +70,7 @@ def save_model(folder: str | Path, model: Any, extra: dict[str, Any] | None = No
 def load_model(folder: str | Path, registry: dict[str, type]) -> Any:
     """The model saved in `folder`, its class found by name in `registry`; runs no code of the file.
 
+    `models.REGISTRY` has the classes of this library; add your own: `REGISTRY | {"Mine": Mine}`.
     Every value is as it was saved, to the bit and in its dtype. Raises `BadFile` in one sentence.
     """
     folder = Path(folder)

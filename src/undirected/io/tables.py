@@ -164,6 +164,10 @@ def _entry(path: Path) -> Callable[[int, int], str]:
     return lambda row, column: f"{path}, entry [{row}, {column}]"
 
 
+def _are_spins(values: np.ndarray) -> bool:
+    return bool((values == -1).any() and ((np.abs(values) == 1) | np.isnan(values)).all())
+
+
 def _check(
     values: np.ndarray,
     place: Callable[[int, int], str],
@@ -183,7 +187,8 @@ def _check(
         if not missing:
             tests.append((absent, "is a missing value, and every value is needed here"))
         if binary:
-            tests.append(((part != 0) & (part != 1) & ~absent, "is neither 0 nor 1"))
+            spins = "; for spins write (s + 1) / 2" if _are_spins(part) else ""
+            tests.append(((part != 0) & (part != 1) & ~absent, "is neither 0 nor 1" + spins))
         if grey:
             outside = (part < 0) | (part > 1)
             tests.append((outside, "is not between 0 and 1; divide by the largest value there is"))

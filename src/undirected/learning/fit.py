@@ -15,6 +15,8 @@ from jaxtyping import Array, Float, Key, PyTree
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches
+from undirected.learning.ensemble import Ensemble
+from undirected.learning.phases import check_values
 from undirected.learning.run import Row, Run, Saver, Store
 from undirected.learning.steps import TrainState, make_advance, not_finite, trainable_leaves
 
@@ -99,6 +101,7 @@ def fit(
     depend on the step alone. Ctrl-C stops the run and returns what there is. A step that is not
     finite raises `Diverged`, which carries the result up to then.
     """
+    _check(model, objective, batches, key)
     plan = _Plan(batches, steps, epochs, log_every, validate, validate_every, mode, patience)
     init_key, step_key, validation_key = jax.random.split(key, 3)
     model = jax.tree.map(_as_array, model)
@@ -138,6 +141,20 @@ def fit(
     if run.bad:
         raise Diverged(_advice(plan, run, step_key), result)
     return result
+
+
+def _check(model: Any, objective: Objective, batches: Batches, key: Key[Array, ""]) -> None:
+    """Refuse data that are no batches, and values that no unit of the model takes."""
+    if not isinstance(batches, Batches):
+        raise UndirectedError(
+            f"fit: batches is a {type(batches).__name__}; pass Batches(data, size)"
+        )
+    if isinstance(objective, Ensemble):  # a stack of models has no layout of its own
+        return
+    rows = batches.data
+    if batches.transform is not None:
+        rows = batches.take(rows, jnp.asarray(batches.indices(0, 1)[0]), key)
+    check_values(getattr(model, "layout", None), rows)
 
 
 @dataclass(frozen=True)

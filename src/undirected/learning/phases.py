@@ -40,6 +40,22 @@ def check_discrete(caller: str, layout: Layout) -> None:
             )
 
 
+def check_values(layout: Layout | None, rows: PyTree) -> None:
+    """Refuse entries of discrete visible units beyond [0, 1]; NaN is missing, other rows pass."""
+    if layout is None or not eqx.is_array(rows) or rows.shape[1:] != (layout.n_visible,):
+        return
+    for block in layout.blocks:
+        if block.visible and block.domain in (Domain.BINARY, Domain.CATEGORICAL):
+            part = rows[:, block.slice]
+            for extreme in (jnp.nanmin(part, initial=0), jnp.nanmax(part, initial=1)):
+                if not 0 <= extreme <= 1:
+                    raise UndirectedError(
+                        f"learning: the data have the value {extreme:g} in block '{block.name}', "
+                        f"which is {block.domain.value}; wanted 0, 1 or between: (x > threshold), "
+                        "x / largest, or (spins + 1) / 2"
+                    )
+
+
 def observed(layout: Layout, v: Float[Array, "rows v"]) -> Bool[Array, "rows v"]:
     """Which entries are given (not NaN); a categorical variable is, when all of its units are."""
     seen = ~jnp.isnan(v)

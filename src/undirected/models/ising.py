@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from undirected.core.errors import UndirectedError
@@ -37,6 +38,11 @@ class Ising(eqx.Module):
     @classmethod
     def create(cls, n: int | Graph) -> "Ising":
         """All-zero parameters on n fully connected units, or on a graph."""
+        if not isinstance(n, int | np.integer | Graph):
+            raise UndirectedError(
+                f"Ising.create: got {n!r:.60}; pass a number of units, or a graph as "
+                "core.graph.from_edges(n, edges) makes one"
+            )
         if isinstance(n, Graph):
             return cls(jnp.zeros(n.n_edges), jnp.zeros(n.n), n)
         return cls(jnp.zeros((n, n)), jnp.zeros(n))
@@ -49,6 +55,7 @@ class Ising(eqx.Module):
 
         With s = 2x - 1: w = 4J, b_i = 2h_i - 2 sum_j J_ij, offset = sum_{i<j} J_ij - sum_i h_i.
         """
+        couplings, fields = 1.0 * jnp.asarray(couplings), 1.0 * jnp.asarray(fields)
         at_units, total = _coupling_sums(couplings, fields, graph)
         bias = 2 * fields - 2 * at_units
         return cls(4 * couplings, bias, graph, total - fields.sum())
@@ -140,7 +147,8 @@ class Ising(eqx.Module):
 
 
 def _symmetric(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    return 0.5 * (weights + weights.T) * (1 - jnp.eye(weights.shape[0], dtype=weights.dtype))
+    w = jnp.asarray(weights)
+    return 0.5 * (w + w.T) * (1 - jnp.eye(w.shape[0], dtype=w.dtype))
 
 
 def _coupling_sums(weights: Array, like: Array, graph: Graph | None) -> tuple[Array, Array]:

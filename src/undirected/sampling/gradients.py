@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Domain, Layout
+from undirected.core.layout import Domain, Layout, free_variables
 from undirected.core.moments import values
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric, pulls
@@ -36,6 +36,7 @@ class GibbsWithGradients:
     exp(d / 2), d the first-order estimate of its gain (exact for pairwise models), and accepted by
     the Metropolis rule. One step makes `updates` proposals per chain; as many as there are
     variables are a sweep. Binary units flip; a categorical variable goes to a state it is not in.
+    States that differ in several variables of one hard factor are not joined by such moves.
     """
 
     updates: int = 1
@@ -76,6 +77,7 @@ class GibbsWithGradients:
         """`updates` proposals for every chain; `info["accepted"]` is the share accepted."""
         p = model.lower()
         x = state.x.reshape(-1, state.x.shape[-1])
+        free = free_variables("GibbsWithGradients", p.layout, free)
         loose = jnp.broadcast_to(free, state.x.shape).reshape(x.shape)
         weight = _dense_weight(p)
         if weight is None:

@@ -78,8 +78,9 @@ class TemperedTransitions:
         object.__setattr__(self, "betas", _check_betas("tempered transitions", self.betas))
         if not hasattr(self.kernel, "reversed"):
             raise UndirectedError(
-                f"tempered transitions: {type(self.kernel).__name__} has no time reversal; use "
-                "Gibbs, BlockGibbs or GaussianGibbs"
+                f"tempered transitions: {type(self.kernel).__name__} has no reversed(), the kernel "
+                "of its moves in reverse order (itself where it is reversible); add it, or use "
+                "ParallelTempering"
             )
 
     def reversed(self) -> "TemperedTransitions":
