@@ -164,10 +164,6 @@ def _entry(path: Path) -> Callable[[int, int], str]:
     return lambda row, column: f"{path}, entry [{row}, {column}]"
 
 
-def _are_spins(values: np.ndarray) -> bool:
-    return bool((values == -1).any() and ((np.abs(values) == 1) | np.isnan(values)).all())
-
-
 def _check(
     values: np.ndarray,
     place: Callable[[int, int], str],
@@ -187,8 +183,7 @@ def _check(
         if not missing:
             tests.append((absent, "is a missing value, and every value is needed here"))
         if binary:
-            spins = "; for spins write (s + 1) / 2" if _are_spins(part) else ""
-            tests.append(((part != 0) & (part != 1) & ~absent, "is neither 0 nor 1" + spins))
+            tests.append(((part != 0) & (part != 1) & ~absent, "is neither 0 nor 1"))
         if grey:
             outside = (part < 0) | (part > 1)
             tests.append((outside, "is not between 0 and 1; divide by the largest value there is"))
@@ -196,5 +191,8 @@ def _check(
             if bad.any():
                 row, column = np.argwhere(bad)[0]
                 where = place(start + row, column)
+                value = part[row, column]
+                if binary and value == -1 and (absent | (np.abs(part) == 1)).all():
+                    complaint += "; for spins write (s + 1) / 2"
                 end = hint if start + row == 0 else ""
-                raise BadFile(f"{where}: {part[row, column]:g} {complaint}{end}")
+                raise BadFile(f"{where}: {value:g} {complaint}{end}")
