@@ -117,6 +117,16 @@ class Layout:
         )
 
 
+def check_discrete(caller: str, *blocks: Block) -> None:
+    """Refuse units that are neither binary nor categorical."""
+    for block in blocks:
+        if block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
+            raise UnsupportedFactor(
+                f"{caller}: block '{block.name}' is {block.domain.value}; wanted binary or "
+                "categorical units"
+            )
+
+
 def means(
     layout: Layout, fields: Float[Array, "*batch n"], temperature: float | Array = 1.0
 ) -> Float[Array, "*batch n"]:
@@ -129,7 +139,7 @@ def best(layout: Layout, fields: Float[Array, "*batch n"]) -> Float[Array, "*bat
     parts = []
     for block in layout.blocks:
         part = fields[..., block.slice]
-        _discrete(block)
+        check_discrete("best", block)
         if block.domain is Domain.BINARY:
             parts.append((part > 0).astype(fields.dtype))
         else:
@@ -165,7 +175,7 @@ def log_normaliser(
     evidence = jnp.zeros_like(fields) if evidence is None else evidence
     total = jnp.zeros(fields.shape[:-1], fields.dtype)
     for block in layout.blocks:
-        _discrete(block)
+        check_discrete("log_normaliser", block)
         f, e = fields[..., block.slice], evidence[..., block.slice]
         if block.domain is Domain.BINARY:
             total = total + jnp.where(e > 0, f, softplus(f + e, temperature)).sum(-1)
@@ -191,7 +201,7 @@ def perturbation(
     parts = []
     for block, k in zip(layout.blocks, keys, strict=True):
         size = (*shape, block.size)
-        _discrete(block)
+        check_discrete("perturbation", block)
         noise = logistic if block.domain is Domain.BINARY else gumbel
         parts.append(noise(k, size))
     return jnp.concatenate(parts, -1)
@@ -256,7 +266,7 @@ def block_means(
 ) -> Float[Array, "*batch size"]:
     """`means` of the units of one block."""
     hard = is_zero(temperature)
-    _discrete(block)
+    check_discrete("means", block)
     if block.domain is Domain.BINARY:
         return 0.5 * (1.0 + jnp.sign(fields)) if hard else jax.nn.sigmoid(fields / temperature)
     groups = _grouped(block, fields)
@@ -267,7 +277,7 @@ def block_means(
 
 
 def _block_draw(block: Block, fields: Array, key: Key[Array, ""]) -> Array:
-    _discrete(block)
+    check_discrete("draw", block)
     if block.domain is Domain.BINARY:
         noise = logistic(key, fields.shape).astype(fields.dtype)
         return (fields + noise > 0).astype(fields.dtype)
@@ -278,11 +288,3 @@ def _block_draw(block: Block, fields: Array, key: Key[Array, ""]) -> Array:
 
 def _grouped(block: Block, fields: Array) -> Array:
     return fields.reshape(*fields.shape[:-1], -1, block.states)
-
-
-def _discrete(block: Block) -> None:
-    if block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
-        raise UnsupportedFactor(
-            f"block '{block.name}' is {block.domain.value}; this operation needs binary or "
-            "categorical units"
-        )

@@ -9,10 +9,14 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Domain, Layout
+from undirected.core.layout import Domain, Layout, check_discrete
 
 NOBODY = -1
 """A slot of a factor that has fewer variables than its neighbours in the group."""
+
+
+FEW = 4096
+"""Wasted slots that are cheaper than to compile and start another sum."""
 
 
 class Wiring(eqx.Module):
@@ -34,13 +38,20 @@ class Wiring(eqx.Module):
 
     def spread(self, x: Float[Array, " n"], fill: float = 0.0) -> Float[Array, "W F"]:
         """The value of its unit for every slot, `fill` where a slot is not used."""
-        return x.at[self.units].get(mode="fill", fill_value=fill)
+        slots = x.at[self.units]
+        return slots.get(mode="fill", fill_value=fill, wrap_negative_indices=False)
 
     def gather(self, messages: Float[Array, "W F"]) -> Float[Array, " n"]:
         """Sum of the messages that enter each unit."""
-        flat = messages.reshape(-1)
-        sums = [flat.at[t].get(mode="fill", fill_value=0.0).sum(1) for t in self.incoming]
-        return jnp.concatenate([*sums, jnp.zeros(1, flat.dtype)])[self.places]
+        nothing = jnp.zeros(1, messages.dtype)
+        flat = jnp.concatenate([messages.reshape(-1), nothing])
+        sums = [_pick(flat, table).sum(1) for table in self.incoming]
+        return _pick(jnp.concatenate([*sums, nothing]), self.places)
+
+
+def _pick(x: Array, places: Int[Array, "*places"]) -> Array:
+    """x[places] where every place exists, so that nothing is checked."""
+    return x.at[places].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 @dataclass(frozen=True)
@@ -54,13 +65,7 @@ class Variables:
     @classmethod
     def of(cls, layout: Layout) -> "Variables":
         """Variables are numbered block after block."""
-        finite = (Domain.BINARY, Domain.CATEGORICAL)
-        for block in layout.blocks:
-            if block.domain not in finite:
-                raise UndirectedError(
-                    f"factor graph: block '{block.name}' is {block.domain.value}; factors act on "
-                    "binary and categorical variables"
-                )
+        check_discrete("factor graph", *layout.blocks)
         counts = [block.variables for block in layout.blocks]
         width = np.repeat([block.width for block in layout.blocks], counts).astype(np.int64)
         states = [b.states if b.domain is Domain.CATEGORICAL else 2 for b in layout.blocks]
@@ -121,7 +126,7 @@ def wire(layout: Layout, units: Int[np.ndarray, "W F"]) -> Wiring:
     order = used[np.argsort(flat[used], kind="stable")]
     degree = np.bincount(flat[used], minlength=n)
     start = np.cumsum(degree) - degree
-    klass = np.where(degree > 0, np.ceil(np.log2(np.maximum(degree, 1))), -1).astype(int)
+    klass = np.where(degree > 0, _classes(degree, len(used) + FEW), -1)
     tables, places, position = [], np.zeros(n, np.int64), 0
     for k in np.unique(klass[klass >= 0]):
         members = np.flatnonzero(klass == k)
@@ -135,6 +140,18 @@ def wire(layout: Layout, units: Int[np.ndarray, "W F"]) -> Wiring:
     return Wiring(
         jnp.asarray(units, jnp.int32), tuple(tables), jnp.asarray(places, jnp.int32), layout.n
     )
+
+
+def _classes(degree: Int[np.ndarray, " n"], room: int) -> Int[np.ndarray, " n"]:
+    """Classes of like degree: as few as `room` slots allow, where all of a class have its most."""
+    found = np.zeros_like(degree)
+    for doublings in (64, 4, 2, 1):
+        found = (np.log2(np.maximum(degree, 1)) // doublings).astype(int)
+        most = np.zeros(found.max(initial=0) + 1, int)
+        np.maximum.at(most, found, degree)
+        if most[found[degree > 0]].sum() <= room:
+            break
+    return found
 
 
 def binary_units(

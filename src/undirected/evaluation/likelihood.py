@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Block, Domain, block_means
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Block, Domain, block_means, check_discrete
 from undirected.core.protocols import Blocked, Marginal
 from undirected.evaluation.estimate import Estimate, check_data, check_finite, mean
 
@@ -88,12 +88,8 @@ def _log_probability(block: Block, v: Array, fields: Array) -> Float[Array, ""]:
     """Log-probability of independent units with these fields."""
     if block.domain is Domain.BINARY:
         return jax.nn.log_sigmoid((2 * v - 1) * fields).sum()
-    if block.domain is Domain.CATEGORICAL:
-        return (v * jax.nn.log_softmax(fields.reshape(-1, block.states), -1).ravel()).sum()
-    raise UnsupportedFactor(
-        f"pseudo_log_likelihood: block '{block.name}' is {block.domain.value}; wanted binary or "
-        "categorical"
-    )
+    check_discrete("pseudo_log_likelihood", block)
+    return (v * jax.nn.log_softmax(fields.reshape(-1, block.states), -1).ravel()).sum()
 
 
 def _reconstruction(model: Blocked, v: Float[Array, " v"]) -> Float[Array, ""]:

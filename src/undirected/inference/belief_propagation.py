@@ -21,7 +21,7 @@ from undirected.core.potentials import (
     inner,
     statistics,
 )
-from undirected.inference.factor_messages import settle
+from undirected.inference.factor_messages import ready, settle
 from undirected.inference.messages import Schedule, Traffic, pair_beliefs, quiet, renew
 from undirected.kernels import bipartite, max_product
 
@@ -130,6 +130,7 @@ class BeliefPropagation(eqx.Module):
 
     def _pass_messages(self, p: Potentials, messages: Messages | None = None) -> Passed:
         """Messages of every group, their sums at the units, the last change, the rounds made."""
+        p = ready(p)
         schedule = Schedule(self.temperature, self.damping, self.parallel)
 
         def step(state: tuple) -> tuple[tuple, Array]:

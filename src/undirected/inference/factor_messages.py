@@ -79,16 +79,16 @@ def _(
     mean, log_z = explain(factor, cavity, temperature)
     if not isinstance(factor, Tables):
         return mean, log_z.sum() - _binary_share(cavity, sent, temperature).sum()
-    correction, start = log_z.sum(), 0
+    start = 0
     for width in factor.widths:
         own, new = cavity[start : start + width], sent[start : start + width]
         start += width
         if width == 1:
-            correction = correction - _binary_share(own, new, temperature).sum()
+            log_z = log_z - _binary_share(own, new, temperature)[0]
         else:
             levels = own - own.max(0, keepdims=True) + new
-            correction = correction - logsumexp(levels, temperature, 0).sum()
-    return mean, correction
+            log_z = log_z - _sum_axes(levels, (0,), temperature)
+    return mean, log_z.sum()
 
 
 def settle(
@@ -114,7 +114,7 @@ def _without(factor: Factor, traffic: Traffic, decided: Bool[Array, " n"]) -> Tr
     """The messages of a group of any order to units that are not decided; an unused slot is."""
     if not isinstance(factor, Wired):
         return traffic
-    deaf = decided.at[factor.wires.units].get(mode="fill", fill_value=True)
+    deaf = factor.wires.spread(decided, True)
     forward = jnp.where(deaf, 0.0, traffic.forward)
     return Traffic(forward, traffic.backward, factor.wires.gather(forward))
 
@@ -160,7 +160,24 @@ def _(factor: Tables, cavity: Array, temperature: Temperature) -> tuple[Tables, 
     return expected_table(factor, jnp.exp((joint - over) / temperature)), log_z
 
 
+class TablesLast(Tables):
+    """Tables whose factors are on the last axis of the weight, as messages want them."""
+
+
+def ready(p: Potentials) -> Potentials:
+    """Potentials to send messages of: what need not be done in every round is done once."""
+    return eqx.tree_at(lambda q: q.factors, p, tuple(_ready(factor) for factor in p.factors))
+
+
+def _ready(factor: Factor) -> Factor:
+    if not isinstance(factor, Tables):
+        return factor
+    return TablesLast(_table_last(factor), factor.wiring, factor.states, factor.widths)
+
+
 def _table_last(factor: Tables) -> Float[Array, "*states F"]:
+    if isinstance(factor, TablesLast):
+        return factor.weight
     return factor.weight[..., None] if factor.shared else jnp.moveaxis(factor.weight, 0, -1)
 
 
@@ -183,7 +200,9 @@ def _sum_axes(x: Array, axes: tuple[int, ...], temperature: Temperature) -> Arra
         return x
     if is_zero(temperature):
         return x.max(axes)
-    return temperature * jax.nn.logsumexp(x / temperature, axes)
+    top = jax.lax.stop_gradient(x.max(axes, keepdims=True))  # finite, so there is less to check
+    found = jnp.exp((x - top) / temperature).sum(axes)
+    return top.reshape(found.shape) + temperature * jnp.log(found)
 
 
 # Logic: an AND is an OR of what is false.

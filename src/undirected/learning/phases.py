@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Domain, Layout, random_units
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Domain, Layout, check_discrete, random_units
 from undirected.core.potentials import batch_axes, clamp
 from undirected.core.protocols import Inference, Info, Kernel, Summable
 
@@ -30,14 +30,9 @@ def visible(model: Any, batch: Array) -> Float[Array, "rows v"]:
     return v if jnp.issubdtype(v.dtype, jnp.floating) else v.astype(float)
 
 
-def check_discrete(caller: str, layout: Layout) -> None:
+def check_visible(caller: str, layout: Layout) -> None:
     """Refuse visible units that are neither binary nor categorical."""
-    for block in layout.blocks:
-        if block.visible and block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
-            raise UnsupportedFactor(
-                f"{caller}: block '{block.name}' is {block.domain.value}; visible units must be "
-                "binary or categorical"
-            )
+    check_discrete(caller, *(block for block in layout.blocks if block.visible))
 
 
 def check_values(layout: Layout | None, rows: PyTree) -> None:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, log_normaliser
 from undirected.core.protocols import Info, Marginal
-from undirected.learning.phases import check_discrete, visible
+from undirected.learning.phases import check_visible, visible
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PseudoLikelihood:
                 f"pseudo-likelihood: {type(model).__name__} has no log_odds of its visible units; "
                 "use Persistent or TwoPhase"
             )
-        check_discrete("pseudo-likelihood", model.layout)
+        check_visible("pseudo-likelihood", model.layout)
 
     def __call__(
         self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]

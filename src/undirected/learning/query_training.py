@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.protocols import Info
-from undirected.learning.phases import check_discrete, observed, visible
+from undirected.learning.phases import check_visible, observed, visible
 from undirected.learning.queries import Queries, UniformQueries, log_odds, whole_variables
 
 
@@ -44,7 +44,7 @@ class QueryTraining:
                 f"query training: {type(model).__name__} answers no queries; pass "
                 "QueryNetwork(model), which unrolls belief propagation on it"
             )
-        check_discrete("query training", model.layout)
+        check_visible("query training", model.layout)
 
     def __call__(
         self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Potentials, batch_axes, clamp, inner
 from undirected.core.protocols import Inference, Info, Lowerable, Summable
-from undirected.learning.phases import check_discrete, detach, observed, visible
+from undirected.learning.phases import check_visible, detach, observed, visible
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TwoPhase:
                 "the inference of the hidden units given a row of data"
             )
         if self.positive is not None:
-            check_discrete("two-phase with positive=", model.layout)
+            check_visible("two-phase with positive=", model.layout)
 
     def __call__(
         self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]

@@ -6,6 +6,7 @@ from undirected.models.factor_graph import FactorGraph, discrete
 from undirected.models.gaussian_rbm import GaussianRBM
 from undirected.models.grid_mrf import GridMRF
 from undirected.models.ising import Ising
+from undirected.models.markov import markov_network
 from undirected.models.nonnegative import NonnegativeBM
 from undirected.models.paths import Path, tempered
 from undirected.models.rbm import RBM
@@ -45,5 +46,6 @@ __all__ = [
     "Stack",
     "discrete",
     "draw_features",
+    "markov_network",
     "tempered",
 ]

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Domain, Layout, free_variables
+from undirected.core.layout import Domain, Layout, check_discrete, free_variables
 from undirected.core.moments import values
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric, pulls
@@ -53,12 +53,7 @@ class GibbsWithGradients:
             raise UnsupportedFactor(
                 f"GibbsWithGradients: {type(model).__name__} does not lower to potentials"
             )
-        for block in model.layout.blocks:
-            if block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
-                raise UnsupportedFactor(
-                    f"GibbsWithGradients: block '{block.name}' is {block.domain.value}; wanted "
-                    "binary or categorical units"
-                )
+        check_discrete("GibbsWithGradients", *model.layout.blocks)
         x = jnp.asarray(x, float)
         if x.shape[-1:] != (model.layout.n,):
             raise UndirectedError(

@@ -1,0 +1,105 @@
+"""Markov networks against sums over all states in NumPy."""
+
+from itertools import product
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from undirected.core.errors import UndirectedError
+from undirected.core.states import marginals, observe, units
+from undirected.inference import Exact, MaxProduct, SumProduct
+from undirected.io.uai import UaiModel, read_uai, write_uai
+from undirected.models import markov_network
+
+STATES = (3, 2, 1, 2, 4, 2, 3)
+TREE = [(0, 1), (1, 3, 2), (4, 3), (5, 4), (6, 4), (0,), (5,), (2,), (), (6,)]
+LOOPS = [*TREE, (0, 6), (1, 0, 5), (5, 3), (1, 0)]
+
+
+def network(scopes: list[tuple[int, ...]], seed: int, zeros: float) -> UaiModel:
+    """Tables with some zeros; state 0 of everything is always allowed."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for scope in scopes:
+        shape = tuple(STATES[v] for v in scope)
+        table = np.asarray(rng.gamma(0.7, size=shape) * (rng.random(shape) >= zeros))
+        table[(0,) * len(scope)] += 0.3
+        tables.append(table)
+    return UaiModel(STATES, tuple(scopes), tuple(tables))
+
+
+def enumerated(model: UaiModel, given: dict[int, int]) -> tuple[float, np.ndarray, dict]:
+    """log Z, marginals (variable, state) and the weight of every state, given the evidence."""
+    weights = {}
+    for x in product(*map(range, model.cardinalities)):
+        fits = all(x[i] == s for i, s in given.items())
+        pairs = zip(model.scopes, model.tables, strict=True)
+        weights[x] = fits * np.prod([t[tuple(x[v] for v in scope)] for scope, t in pairs])
+    total = np.zeros((len(STATES), max(STATES)))
+    for x, weight in weights.items():
+        total[np.arange(len(x)), x] += weight
+    z = sum(weights.values())
+    return np.log(z), total / z, weights
+
+
+@pytest.mark.parametrize("zeros", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(2))
+def test_sums_and_marginals_are_those_of_enumeration(seed: int, zeros: float) -> None:
+    for scopes, infer in ((LOOPS, Exact()), (TREE, SumProduct(100, 1e-6))):
+        model = network(scopes, seed, zeros)
+        graph, number = markov_network(model.cardinalities, model.scopes, model.tables)
+        for given in ({}, {4: 0, 1: 0}):
+            log_z, wanted, _ = enumerated(model, given)
+            p = observe(graph.lower(), {int(number[i]): s for i, s in given.items()})
+            beliefs = infer(p)
+            np.testing.assert_allclose(
+                marginals(graph.layout, beliefs.unary)[number], wanted, atol=2e-5
+            )
+            assert float(beliefs.log_z) == pytest.approx(log_z, abs=2e-4)
+
+
+def test_energies_are_those_of_the_tables() -> None:
+    model = network(LOOPS, 7, 0.2)
+    graph, number = markov_network(model.cardinalities, model.scopes, model.tables)
+    _, _, weights = enumerated(model, {})
+    states = np.array(list(weights))[:, np.argsort(number)]
+    energies = np.asarray(graph.energy(units(graph.layout, states)))
+    for energy, weight in zip(energies, weights.values(), strict=True):
+        if weight > 0:
+            assert energy == pytest.approx(-np.log(weight), abs=1e-4)
+        else:
+            assert energy > 1e8
+
+
+def test_the_best_state_of_a_tree_is_found() -> None:
+    model = network(TREE, 3, 0.2)
+    graph, number = markov_network(model.cardinalities, model.scopes, model.tables)
+    _, _, weights = enumerated(model, {})
+    unary = MaxProduct(100, 1e-6, 0.0)(graph.lower()).unary
+    found = marginals(graph.layout, unary)[number].argmax(-1)
+    assert tuple(found.tolist()) == max(weights, key=lambda x: weights[x])
+
+
+def test_a_file_becomes_a_graph_with_few_groups(tmp_path) -> None:
+    write_uai(tmp_path / "model.uai", network(LOOPS, 0, 0.0))
+    model = read_uai(tmp_path / "model.uai")
+    graph, _ = markov_network(model.cardinalities, model.scopes, model.tables)
+    shapes = sorted(f.states for f in graph.factors)
+    assert shapes == [(2, 2), (2, 2, 3), (2, 3), (2, 4), (3, 3), (3, 4)]
+    assert len(graph.layout.blocks) == 3
+
+
+def test_bad_networks_are_refused() -> None:
+    with pytest.raises(UndirectedError, match="at least one variable"):
+        markov_network([], [], [])
+    with pytest.raises(UndirectedError, match=r"table 0 is on variables \(0, 2\).*0 to 1"):
+        markov_network([2, 2], [(0, 2)], [np.ones((2, 2))])
+    with pytest.raises(UndirectedError, match="different"):
+        markov_network([2, 2], [(0, 0)], [np.ones((2, 2))])
+    with pytest.raises(UndirectedError, match=r"shape \(3, 2\).*ask for \(2, 3\)"):
+        markov_network([2, 3], [(0, 1)], [np.ones((3, 2))])
+    for bad in ([-1.0, 1.0], [np.nan, 1.0], [0.0, 0.0]):
+        with pytest.raises(UndirectedError, match="table 0 has entries"):
+            markov_network([2], [(0,)], [bad])
+    assert jnp.isfinite(Exact()(markov_network([1, 1], [], [])[0].lower()).log_z)
