@@ -4,6 +4,7 @@ from undirected.inference import factor_messages as factor_messages
 from undirected.inference import stamp_messages as stamp_messages
 from undirected.inference.belief_propagation import BeliefPropagation, MaxProduct, SumProduct
 from undirected.inference.downs import Downs
+from undirected.inference.elimination import Elimination
 from undirected.inference.exact import Exact, Transfer
 from undirected.inference.linear_program import LinearProgram
 from undirected.inference.mean_field import MeanField
@@ -25,6 +26,7 @@ __all__ = [
     "BeliefPropagation",
     "Covariances",
     "Downs",
+    "Elimination",
     "Exact",
     "ImprovedSusceptibility",
     "LinearProgram",

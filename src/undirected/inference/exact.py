@@ -51,8 +51,8 @@ class Exact(eqx.Module):
         states = prod(_states(p.layout.blocks[i]) for i in listed)
         if states > MOST_STATES:
             raise UndirectedError(
-                f"exact: {states:.3g} states to sum over (limit {MOST_STATES}); use Transfer on a "
-                "narrow graph, belief propagation, or AIS for log Z"
+                f"exact: {states:.3g} states to sum over (limit {MOST_STATES}); use Transfer or "
+                "Elimination on a narrow graph, belief propagation, or AIS for log Z"
             )
         size = min(self.chunk, states)
         starts = jnp.arange(0, states, size, dtype=jnp.int32)
@@ -96,7 +96,7 @@ class Transfer(eqx.Module):
     def plan(cls, graph: Graph, temperature: float | Array = 1.0) -> "Transfer":
         """An ordering of small bandwidth (reverse Cuthill-McKee, or the one given, if narrower)."""
         edges = np.asarray(graph.edges)
-        order = _narrow_order(graph.n, edges)
+        order = narrow_order(graph.n, edges)
         place = np.argsort(order)
         ends = np.sort(place[edges], 1)
         width = int((ends[:, 1] - ends[:, 0]).max(initial=1))
@@ -239,7 +239,7 @@ def _as_beliefs(p: Potentials, slope: Potentials, log_z: Array) -> Beliefs:
     return Beliefs(slope.unary, tuple(factors), log_z, jnp.asarray(True), jnp.asarray(1))
 
 
-def _narrow_order(n: int, edges: np.ndarray) -> np.ndarray:
+def narrow_order(n: int, edges: np.ndarray) -> np.ndarray:
     """The narrower of the given order and the reverse Cuthill-McKee order."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
