@@ -4,7 +4,7 @@ import math
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from undirected.report import svg
@@ -23,6 +23,7 @@ def paths(line):
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(3, 9))
+@example(249749751.0, 250250250.0, 6)
 def test_ticks_are_round_even_and_few(low, size, most):
     high = low + size
     if high - low < 1e-9 * abs(low):

@@ -53,7 +53,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Round numbers, evenly spaced, from at or below `low` to at or above `high`."""
     spacing = (high - low) / (most - 1)
     power = 10.0 ** math.floor(math.log10(spacing))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= spacing * 0.999)
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= spacing * (1 - 1e-12))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [i * step for i in range(first, last + 1)]
 
