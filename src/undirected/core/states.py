@@ -54,12 +54,12 @@ def observe(p: Potentials, states: Mapping[int, int]) -> Potentials:
             )
         _check_states("observe", variables, variable, np.asarray([state]))
         value[variable], seen[variable] = state, True
-    return clamp(p, jnp.asarray(seen[_owners(variables)[0]]), units(p.layout, value))
+    return clamp(p, jnp.asarray(seen[variables.owner]), units(p.layout, value))
 
 
 def _owners(variables: Variables) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """The variable of every unit, and the state of it that the unit stands for."""
-    owner = np.repeat(np.arange(len(variables)), variables.width)
+    owner = variables.owner
     step = np.arange(len(owner)) - variables.first[owner]
     return owner, np.where(variables.width[owner] == 1, 1, step)
 

@@ -74,6 +74,11 @@ class Variables:
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def owner(self) -> Int[np.ndarray, " n"]:
+        """The variable of every unit."""
+        return np.repeat(np.arange(len(self)), self.width)
+
 
 def check_scopes(
     caller: str, variables: Variables, scopes: ArrayLike, arity: int | None = None

@@ -26,8 +26,8 @@ from undirected.core.potentials import (
 from undirected.core.states import units
 from undirected.core.wiring import Variables
 from undirected.inference.exact import narrow_order
+from undirected.inference.factor_messages import HARD
 
-HARD = 0.1 * NEG_INF
 IMPOSSIBLE = "elimination: every state is forbidden by a constraint or by evidence"
 Scope = tuple[int, ...]
 Logs = Float[np.ndarray, "*states"]
@@ -289,12 +289,12 @@ def _fields(p: Potentials) -> list[Logs]:
 
 def _forbid(logs: Logs) -> Logs:
     """Hard entries as -inf, which no sum can undo."""
-    return np.where(logs < HARD, -np.inf, logs)
+    return np.where(logs < -HARD, -np.inf, logs)
 
 
 def _scopes(factor: Wired, variables: Variables) -> Iterator[Scope]:
     """The variables of the used slots of every factor, one for each variable."""
-    owner = np.repeat(np.arange(len(variables)), variables.width)
+    owner = variables.owner
     rows, start = [], 0
     slots = np.asarray(factor.wires.units)
     widths = factor.widths if isinstance(factor, Tables) else (1,) * len(slots)
@@ -350,7 +350,7 @@ def _constraint(factor: Logic | Pool | Count, i: int, x: Int[np.ndarray, "m *sta
 
 @_tables.register
 def _(factor: Edges, variables: Variables, most: int) -> Iterator[tuple[Scope, Logs]]:
-    owner = np.repeat(np.arange(len(variables)), variables.width)
+    owner = variables.owner
     weight = np.asarray(factor.weight, float)
     for value, ends in zip(weight, np.asarray(factor.graph.edges), strict=True):
         scope = tuple(int(v) for v in owner[ends])

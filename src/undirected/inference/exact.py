@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.factors import Wired, means_of
 from undirected.core.graph import Graph
-from undirected.core.layout import Block, Domain, Layout, log_normaliser
+from undirected.core.layout import Block, Domain, Layout, check_discrete, log_normaliser
 from undirected.core.numerics import NEG_INF, is_zero, logsumexp
 from undirected.core.potentials import (
     Beliefs,
@@ -144,11 +144,7 @@ class Transfer(eqx.Module):
 def _listed_blocks(p: Potentials) -> tuple[int, ...]:
     """The cheapest set of blocks to enumerate such that the others are independent given them."""
     blocks = range(len(p.layout.blocks))
-    for block in p.layout.blocks:
-        if block.domain not in (Domain.BINARY, Domain.CATEGORICAL):
-            raise UndirectedError(
-                f"exact: block '{block.name}' is {block.domain.value}, not finite"
-            )
+    check_discrete("exact", *p.layout.blocks)
     best = tuple(blocks)
     for keep in product((False, True), repeat=len(p.layout.blocks)):
         listed = tuple(i for i in blocks if keep[i])
