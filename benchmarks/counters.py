@@ -1,6 +1,6 @@
 """`python -m benchmarks.counters --out DIR`: what the hardware counts while messages stay on chip.
 
-Nsight Compute (`ncu`) reads the counters of one launch of `kernels.on_chip` and
+Nsight Compute (`ncu`) reads the counters of one launch of `ops.on_chip` and
 DIR/on-chip-full.json keeps those that say what its time is spent on.
 """
 
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from benchmarks.gpu import FULL, models
 from benchmarks.saving import make_record, save
 from undirected.experiments.record import Record, Row
-from undirected.kernels import on_chip
+from undirected.ops import on_chip
 
 SECTIONS = (
     "SpeedOfLight",

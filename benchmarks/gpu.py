@@ -26,12 +26,12 @@ from benchmarks.peers.ours import products
 from benchmarks.saving import make_record, save
 from undirected.core.potentials import batch_axes, shift
 from undirected.experiments import record as records
-from undirected.experiments.crbm_bp.speed import random_rbm
 from undirected.experiments.record import Row
 from undirected.inference import SumProduct
-from undirected.kernels import bipartite, lattice, max_product_gpu, on_chip
-from undirected.kernels.max_product import bipartite_plain, symmetric_plain
 from undirected.models import RBM
+from undirected.ops import bipartite, lattice, max_product_gpu, on_chip
+from undirected.ops.max_product import bipartite_plain, symmetric_plain
+from undirected.papers.crbm_bp.speed import random_rbm
 from undirected.sampling import BlockGibbs
 
 FULL = {"batch": 128, "shape": [784, 256], "iterations": 20, "chains": 10_000, "copy": 2**29}

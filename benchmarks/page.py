@@ -109,7 +109,7 @@ Where the speed comes from:
 - **Random numbers** are made inside the loop that uses them, by the same block function as JAX's
   own generator, which on a CPU takes ten times as long.
 - **Ising lattices** with equal couplings hold 32 spins in a word and draw them bit by bit.
-- **On a GPU** `kernels.on_chip` keeps the messages of a batch of models with shared weights in
+- **On a GPU** `ops.on_chip` keeps the messages of a batch of models with shared weights in
   registers for all iterations: they never touch the memory. `SumProduct` does not use it yet; its
   own form there reads and writes each message once per half-sweep. In the record below its loop
   makes two iterations a turn, as on a CPU; with one a turn, which is what it does now, it took

@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from benchmarks.cases import learning
 from benchmarks.peers import ours
 from benchmarks.saving import make_record, save
-from undirected.core.noise import logistic
-from undirected.experiments.crbm_bp.speed import random_rbm
+from undirected.core.random import logistic
 from undirected.experiments.record import Row
-from undirected.kernels import bipartite
 from undirected.models import RBM
+from undirected.ops import bipartite
+from undirected.papers.crbm_bp.speed import random_rbm
 from undirected.sampling import BlockGibbs
 
 FULL = {"bp": [1000, 500], "iterations": 10, "chains": [100, 1000], "repeats": 15}

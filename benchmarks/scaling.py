@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from undirected.core.potentials import batch_axes, shift
-from undirected.experiments.crbm_bp.speed import random_rbm
 from undirected.experiments.record import curve
 from undirected.inference import SumProduct
 from undirected.models import RBM
+from undirected.papers.crbm_bp.speed import random_rbm
 from undirected.sampling import BlockGibbs
 
 Point = tuple[Callable, tuple]

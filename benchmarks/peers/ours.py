@@ -12,11 +12,11 @@ from undirected.core.potentials import batch_axes, clamp, shift
 from undirected.core.stamps import Stamps
 from undirected.evaluation import ais as annealed
 from undirected.inference import MaxProduct, QueryNetwork, SumProduct, Susceptibility
-from undirected.kernels.unrolled import unrolled_fields
 from undirected.learning import Batches, Persistent
 from undirected.learning.query_training import query_losses
-from undirected.learning.steps import TrainState, make_advance
-from undirected.models import RBM, FactorGraph, Ising, Path
+from undirected.learning.train_step import TrainState, make_advance
+from undirected.models import RBM, FactorGraph, Ising, ModelPath
+from undirected.ops.unrolled import unrolled_fields
 from undirected.sampling import BlockGibbs, Gibbs
 
 VERSION = f"jax {jax.__version__}"
@@ -135,7 +135,7 @@ def pcd_products(given):
 
 def ais(given):
     rbm = RBM(*(jnp.asarray(given[k]) for k in ("w", "b", "c")))
-    path, keys = Path(rbm.independent(), rbm), _keys()
+    path, keys = ModelPath(rbm.independent(), rbm), _keys()
     options = {"chains": int(given["chains"]), "betas": int(given["betas"])}
 
     def run():

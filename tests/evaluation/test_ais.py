@@ -14,7 +14,7 @@ from tests.evaluation.reference import make_rbm, make_torus, rbm_log_z, torus_lo
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.evaluation import AISResult, Bracket, ais, bracket, reverse_ais
 from undirected.evaluation.ais import _block, _log_mean
-from undirected.models import RBM, Path
+from undirected.models import RBM, ModelPath
 from undirected.sampling import BlockGibbs, Gibbs, GibbsState
 
 RUNS = 20
@@ -73,7 +73,7 @@ def rates(model: RBM):
 @pytest.mark.parametrize("base", ["uniform", "means"])
 def test_rbm_against_sum_over_hidden_states(rbm, base):
     model, log_z = rbm
-    path = Path(model.independent(rates(model) if base == "means" else None), model)
+    path = ModelPath(model.independent(rates(model) if base == "means" else None), model)
     good = runs(path, BlockGibbs())
     assert covered(good, log_z) >= RUNS - 1
     assert abs(z_score(good, log_z)) < FAR
@@ -86,7 +86,7 @@ def test_rbm_against_sum_over_hidden_states(rbm, base):
 @pytest.mark.parametrize("temperature", [2.0, 2.27])
 def test_ising_against_transfer_matrix(temperature):
     model, log_z = make_torus(8, temperature), torus_log_z(8, temperature)
-    path = Path(model.independent(), model)
+    path = ModelPath(model.independent(), model)
     good = runs(path, Gibbs())
     assert covered(good, log_z) >= RUNS - 1
     assert abs(z_score(good, log_z)) < FAR
@@ -98,7 +98,7 @@ def test_ising_against_transfer_matrix(temperature):
 
 def test_increments_of_the_wrong_sign_fail(rbm):
     model, log_z = rbm
-    good = runs(Path(model.independent(), model), BlockGibbs())
+    good = runs(ModelPath(model.independent(), model), BlockGibbs())
     base_log_z = model.layout.n * np.log(2)
     wrong = [replace(r, log_weights=2 * base_log_z - r.log_weights) for r in good]
     assert abs(z_score(wrong, log_z)) > FAR
@@ -107,7 +107,7 @@ def test_increments_of_the_wrong_sign_fail(rbm):
 def test_visible_units_may_move_first(rbm, monkeypatch):
     """Free energies weigh hiddens drawn at the same beta; those left from the last one bias."""
     model, log_z = rbm
-    path = Path(model.independent(), model)
+    path = ModelPath(model.independent(), model)
     kernel = BlockGibbs(order=("visible", "hidden"))
     assert abs(z_score(runs(path, kernel, LATE), log_z)) < FAR
     module = importlib.import_module("undirected.evaluation.ais")
@@ -137,7 +137,7 @@ class Joint(eqx.Module):
 
 def test_joint_energy_weighs_models_without_free_energy(rbm):
     model, log_z = rbm
-    good = runs(Path(Joint(model.independent()), Joint(model)), BlockGibbs())
+    good = runs(ModelPath(Joint(model.independent()), Joint(model)), BlockGibbs())
     assert abs(z_score(good, log_z)) < FAR
     assert covered(good, log_z) >= RUNS - 1
 
@@ -146,7 +146,7 @@ def test_joint_energy_weighs_models_without_free_energy(rbm):
 def test_label_units_are_one_variable(means):
     model = make_rbm(7, 4, 1.0, label_states=3)
     truth = oracle.rbm(model.weights, model.visible_bias, model.hidden_bias, 3)
-    path = Path(model.independent(None if means is None else jnp.asarray(means)), model)
+    path = ModelPath(model.independent(None if means is None else jnp.asarray(means)), model)
     good = runs(path, BlockGibbs())
     assert abs(z_score(good, truth.log_z)) < FAR
     assert max(r.interval[1] - r.interval[0] for r in good) < 0.6
@@ -155,12 +155,15 @@ def test_label_units_are_one_variable(means):
 def test_offset_of_the_base_counts():
     model = make_torus(8, 2.27)
     base = eqx.tree_at(lambda m: m.offset, model.independent(), replace_fn=lambda a: a + 3)
-    assert abs(z_score(runs(Path(base, model), Gibbs()), torus_log_z(8, 2.27))) < FAR
+    assert abs(z_score(runs(ModelPath(base, model), Gibbs()), torus_log_z(8, 2.27))) < FAR
 
 
 def test_result_describes_itself(rbm):
     model, _ = rbm
-    result = ais(Path(model.independent(), model), BlockGibbs(), jax.random.key(3), betas=BETAS)
+    path = ModelPath(model.independent(), model)
+    result = ais(path, BlockGibbs(), jax.random.key(3), betas=BETAS)
+        ModelPath(model.independent(), model), BlockGibbs(), jax.random.key(3), betas=BETAS
+    )
     w = np.exp(result.log_weights - result.log_weights.max())
     assert result.log_z == pytest.approx(np.log(w.mean()) + result.log_weights.max(), abs=1e-12)
     assert result.ess == pytest.approx(w.sum() ** 2 / (w**2).sum())
@@ -173,7 +176,7 @@ def test_result_describes_itself(rbm):
 def test_base_equal_to_target_is_exact(rbm):
     model, _ = rbm
     base = model.independent(rates(model))
-    result = ais(Path(base, base), BlockGibbs(), jax.random.key(0), betas=BETAS)
+    result = ais(ModelPath(base, base), BlockGibbs(), jax.random.key(0), betas=BETAS)
     assert result.log_z == pytest.approx(np.logaddexp(0, base.visible_bias).sum() + 10 * np.log(2))
     assert result.stderr == pytest.approx(0, abs=1e-6)
     assert result.ess == pytest.approx(100)
@@ -196,7 +199,7 @@ def exact_samples(model: RBM, count: int, seed: int) -> np.ndarray:
 # late betas by far more than chance.
 def test_forward_and_reverse_bracket_in_expectation(rbm):
     model, log_z = rbm
-    path = Path(model.independent(), model)
+    path = ModelPath(model.independent(), model)
 
     def reverse(samples):
         found = reverse_ais(path, BlockGibbs(), samples, jax.random.key(0), betas=LATE)
@@ -210,7 +213,7 @@ def test_forward_and_reverse_bracket_in_expectation(rbm):
 
 def test_reverse_mean_of_inverse_weights_is_one_over_z(rbm):
     model, log_z = rbm
-    path = Path(model.independent(), model)
+    path = ModelPath(model.independent(), model)
 
     def reverse(kernel):
         return [
@@ -226,7 +229,7 @@ def test_reverse_mean_of_inverse_weights_is_one_over_z(rbm):
 
 def test_bracket_runs_both_ways(rbm):
     model, log_z = rbm
-    path = Path(model.independent(), model)
+    path = ModelPath(model.independent(), model)
     for samples in (None, exact_samples(model, 100, 0)):
         both = bracket(path, BlockGibbs(), jax.random.key(0), samples=samples, betas=BETAS)
         assert both.agree
@@ -267,14 +270,14 @@ def test_new_weights_do_not_recompile():
     traces = []
     for seed, temperature in enumerate((1.0, 2.0)):
         model = make_torus(4, temperature)
-        path = Path(model.independent(jnp.full(16, 0.1 + seed / 2)), model)
+        path = ModelPath(model.independent(jnp.full(16, 0.1 + seed / 2)), model)
         ais(path, Still(traces), jax.random.key(seed), betas=np.linspace(0, 1, 20) ** (1 + seed))
     assert len(traces) == 1
 
 
 def test_memory_does_not_grow_with_betas():
     model = make_torus(4, 2.0)
-    path = Path(model.independent(), model)
+    path = ModelPath(model.independent(), model)
 
     def scratch(betas: int) -> int:
         chains = jnp.zeros((100, 16)), jnp.zeros(100), jax.random.key(0)
@@ -288,7 +291,7 @@ def test_memory_does_not_grow_with_betas():
 @pytest.mark.parametrize("seconds", [0.0, np.inf])
 def test_blocks_do_not_change_results(rbm, monkeypatch, seconds):
     """Blocks of one beta each, and blocks that always double."""
-    path = Path(rbm[0].independent(), rbm[0])
+    path = ModelPath(rbm[0].independent(), rbm[0])
     before = bracket(path, BlockGibbs(), jax.random.key(0), betas=50)
     monkeypatch.setattr(importlib.import_module("undirected.evaluation.ais"), "BLOCK", seconds)
     after = bracket(path, BlockGibbs(), jax.random.key(0), betas=50)
@@ -298,7 +301,7 @@ def test_blocks_do_not_change_results(rbm, monkeypatch, seconds):
 
 def test_blocks_of_a_known_number_of_betas_do_not_change_results(rbm, monkeypatch):
     """As on a GPU: two blocks of 20 and one of 9."""
-    path = Path(rbm[0].independent(), rbm[0])
+    path = ModelPath(rbm[0].independent(), rbm[0])
     before = ais(path, BlockGibbs(), jax.random.key(0), betas=50)
     module = importlib.import_module("undirected.evaluation.ais")
     counts = []
@@ -329,14 +332,14 @@ def test_ctrl_c_is_answered_within_a_second(monkeypatch, cost):
     clock = SimpleNamespace(monotonic=lambda: cost * sum(blocks))
     monkeypatch.setattr(module, "time", clock)
     model = make_torus(4, 2.0)
-    ais(Path(model.independent(), model), Gibbs(), jax.random.key(0), betas=3000)
+    ais(ModelPath(model.independent(), model), Gibbs(), jax.random.key(0), betas=3000)
     assert sum(blocks) == 2999
     assert max(blocks) * cost <= 1.0
 
 
 def test_equal_keys_give_equal_results(rbm):
     model, _ = rbm
-    path = Path(model.independent(), model)
+    path = ModelPath(model.independent(), model)
     a, b, c = (
         ais(path, BlockGibbs(), jax.random.key(s), betas=BETAS).log_weights for s in (0, 0, 1)
     )
@@ -381,25 +384,25 @@ def test_interval_opens_when_one_chain_carries_all():
 def test_bad_settings_are_refused(rbm, settings, message):
     model, _ = rbm
     with pytest.raises(UndirectedError, match=message):
-        ais(Path(model.independent(), model), BlockGibbs(), jax.random.key(0), **settings)
+        ais(ModelPath(model.independent(), model), BlockGibbs(), jax.random.key(0), **settings)
 
 
 def test_bad_paths_are_refused(rbm, key):
     model, _ = rbm
-    with pytest.raises(UndirectedError, match="path is a RBM; pass Path"):
+    with pytest.raises(UndirectedError, match="path is a RBM; pass ModelPath"):
         ais(model, BlockGibbs(), key)
     with pytest.raises(UndirectedError, match="base has couplings"):
-        ais(Path(model, model), BlockGibbs(), key)
+        ais(ModelPath(model, model), BlockGibbs(), key)
     with pytest.raises(UndirectedError, match="differ in layout"):
-        ais(Path(make_rbm(5, 3, 1.0).independent(), model), BlockGibbs(), key)
+        ais(ModelPath(make_rbm(5, 3, 1.0).independent(), model), BlockGibbs(), key)
     broken = eqx.tree_at(lambda m: m.weights, model, model.weights.at[0, 0].set(jnp.nan))
     with pytest.raises(NotFinite, match="parameter"):
-        ais(Path(model.independent(), broken), BlockGibbs(), key)
+        ais(ModelPath(model.independent(), broken), BlockGibbs(), key)
 
 
 def test_bad_samples_are_refused(rbm, key):
     model, _ = rbm
-    path = Path(model.independent(), model)
+    path = ModelPath(model.independent(), model)
     for shape in [(30,), (1, 30), (4, 31)]:
         with pytest.raises(UndirectedError, match="samples have shape"):
             reverse_ais(path, BlockGibbs(), jnp.zeros(shape), key)
@@ -410,8 +413,12 @@ def test_bad_samples_are_refused(rbm, key):
     labelled = make_rbm(5, 2, 1.0, seed=0, label_states=3)
     with pytest.raises(UndirectedError, match="'label' is categorical.*not one-hot"):
         reverse_ais(
-            Path(labelled.independent(), labelled), BlockGibbs(), jnp.ones((4, 5)), key, betas=2
+            ModelPath(labelled.independent(), labelled),
+            BlockGibbs(),
+            jnp.ones((4, 5)),
+            key,
+            betas=2,
         )
-    joint = Path(Joint(model.independent()), Joint(model))
+    joint = ModelPath(Joint(model.independent()), Joint(model))
     with pytest.raises(UndirectedError, match=r"\(chains, 40\)"):
         reverse_ais(joint, BlockGibbs(), jnp.zeros((4, 30)), key)

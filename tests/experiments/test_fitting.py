@@ -10,10 +10,10 @@ import pytest
 
 from undirected import experiments, learning
 from undirected.experiments.fitting import fit
-from undirected.experiments.query_training import grid
 from undirected.experiments.stages import Context
 from undirected.learning import Batches, ContrastiveDivergence
 from undirected.models import RBM
+from undirected.papers.query_training import grid
 from undirected.sampling import BlockGibbs
 
 

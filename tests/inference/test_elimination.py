@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.pmp.trees import tree
+from tests.trees import tree
 from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
 from undirected.core.factors import at_most, count, logical_or, tables
 from undirected.core.graph import grid, torus

@@ -157,7 +157,7 @@ def counted(monkeypatch) -> list[int]:
         seen.append(steps)
         return steps if steps == rows else None
 
-    monkeypatch.setattr(importlib.import_module("undirected.learning.steps"), "_known", known)
+    monkeypatch.setattr(importlib.import_module("undirected.learning.train_step"), "_known", known)
     return seen
 
 

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from tests.learning import support
 from undirected.core.errors import UndirectedError
 from undirected.learning import ContrastiveDivergence, Persistent, PseudoLikelihood, TwoPhase
-from undirected.learning.phases import complete, observed
+from undirected.learning.chain_phases import complete, observed
 
 NAMES = sorted(support.models())
 DRAWS = 1000

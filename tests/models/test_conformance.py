@@ -11,7 +11,7 @@ from tests.zoo import CASES
 from undirected.core.layout import Domain, Layout, draw, means
 from undirected.core.potentials import inner, statistics
 from undirected.core.protocols import Blocked, Lowerable, Marginal, Model
-from undirected.models import REGISTRY, Path, tempered
+from undirected.models import REGISTRY, ModelPath, tempered
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -155,7 +155,7 @@ def test_paths_are_geometric(case):
     )
     for beta in (0.0, 0.3, 1.0):
         mixed = (1 - beta) * base.energy(x) + beta * model.energy(x)
-        assert np.allclose(Path(base, model)(beta).energy(x), mixed, atol=1e-10)
+        assert np.allclose(ModelPath(base, model)(beta).energy(x), mixed, atol=1e-10)
         assert np.allclose(tempered(model)(beta).energy(x), beta * model.energy(x), atol=1e-10)
 
 

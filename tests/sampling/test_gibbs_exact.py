@@ -7,8 +7,8 @@ import pytest
 from tests.sampling import cases
 from tests.sampling.kernels import each_broken, each_kernel, noise_driven
 from undirected.core import graph
-from undirected.kernels import sequential
 from undirected.models import RBM, Ising
+from undirected.ops import sequential
 from undirected.sampling import BlockGibbs, Gibbs
 
 

@@ -16,7 +16,7 @@ from tests.sampling.kernels import noise_driven
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
 from undirected.models import RBM, Ising
-from undirected.models.paths import tempered
+from undirected.models.model_path import tempered
 from undirected.sampling import (
     BlockGibbs,
     Gibbs,

@@ -28,8 +28,7 @@ from undirected.inference import (
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import check_writable, read_table, write_table
 from undirected.learning import answers as ask_network
-from undirected.models import RBM, REGISTRY
-from undirected.models import Path as ModelPath
+from undirected.models import RBM, REGISTRY, ModelPath
 from undirected.report.images import image_grid
 from undirected.sampling import BlockGibbs, ChainResult, Gibbs, init_state, run_chains
 

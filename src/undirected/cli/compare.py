@@ -18,7 +18,7 @@ from undirected.core.files import check_place
 from undirected.evaluation import log_mmd
 from undirected.experiments.record import curve
 from undirected.inference import MaxProduct
-from undirected.models.paths import tempered
+from undirected.models.model_path import tempered
 from undirected.report.page import Section, write_sections
 from undirected.report.tables import Table
 from undirected.sampling import (

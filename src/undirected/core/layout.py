@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.noise import gumbel, logistic
 from undirected.core.numerics import binary_entropy, entropy, is_zero, logsumexp, softplus
+from undirected.core.random import gumbel, logistic
 
 
 class Domain(enum.Enum):

@@ -1,1 +1,1 @@
-"""Papers reproduced, one file per table or figure: `registry` finds them, `runner` runs them."""
+"""The harness of experiments: `registry` finds them, `runner` runs them, `record` keeps results."""

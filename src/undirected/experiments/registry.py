@@ -1,6 +1,6 @@
 """Finding experiments by name, without importing them.
 
-An experiment is a module `experiments/<paper>/<name>.py` with
+An experiment is a module `papers/<paper>/<name>.py` with
 
     TITLE: str
     CONFIG: dict[profile, dict]
@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from undirected import experiments
 from undirected.core.errors import UndirectedError
 
 PROFILES = ("smoke", "quick", "full")
+PAPERS = "undirected.papers"
+"""The package of experiments, which stands above this one and is found by name."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class Experiment:
 
 def names() -> tuple[str, ...]:
     """All experiments, `<paper>/<name>`, sorted."""
-    found = []
-    for paper in pkgutil.iter_modules(experiments.__path__):
+    found, roots = [], importlib.import_module(PAPERS).__path__
+    for paper in pkgutil.iter_modules(roots):
         if paper.ispkg:
-            folders = [str(Path(root) / paper.name) for root in experiments.__path__]
+            folders = [str(Path(root) / paper.name) for root in roots]
             modules = (module.name for module in pkgutil.iter_modules(folders))
             found += [f"{paper.name}/{name}" for name in modules if not name.startswith("_")]
     return tuple(sorted(name.replace("_", "-") for name in found))
@@ -68,7 +69,7 @@ def load(name: str) -> Experiment:
     if others or "/" not in name.strip("/"):
         known = ", ".join([full_name, *others])
         raise UndirectedError(f"{name!r} is a paper; give one of its experiments: {known}")
-    module_name = f"{experiments.__name__}.{full_name.replace('-', '_').replace('/', '.')}"
+    module_name = f"{PAPERS}.{full_name.replace('-', '_').replace('/', '.')}"
     module = importlib.import_module(module_name)
     missing = [key for key in ("TITLE", "CONFIG", "run") if not hasattr(module, key)]
     if missing:

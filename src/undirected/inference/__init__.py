@@ -3,9 +3,9 @@
 from undirected.inference import factor_messages as factor_messages
 from undirected.inference import stamp_messages as stamp_messages
 from undirected.inference.belief_propagation import BeliefPropagation, MaxProduct, SumProduct
-from undirected.inference.downs import Downs
 from undirected.inference.elimination import Elimination
 from undirected.inference.exact import Exact, Transfer
+from undirected.inference.high_temperature import Downs
 from undirected.inference.linear_program import LinearProgram
 from undirected.inference.mean_field import MeanField
 from undirected.inference.mixed_product import MixedProduct

@@ -23,7 +23,7 @@ from undirected.core.potentials import (
 )
 from undirected.inference.factor_messages import ready, settle
 from undirected.inference.messages import Schedule, Traffic, pair_beliefs, quiet, renew
-from undirected.kernels import bipartite, max_product
+from undirected.ops import bipartite, max_product
 
 CACHE, MEMORY = 2**17, 2**29
 """Messages that `decode` keeps in flight at once, on a CPU and on an accelerator."""

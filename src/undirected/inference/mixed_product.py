@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.numerics import message
 from undirected.core.potentials import Beliefs, Bilinear, Potentials
-from undirected.kernels import bipartite
+from undirected.ops import bipartite
 
 
 class MixedProduct(eqx.Module):

@@ -11,7 +11,7 @@ from undirected.core import rectified
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain
 from undirected.core.potentials import Potentials
-from undirected.inference.sites import couplings, dense, moments, precision, read_off
+from undirected.inference.mean_field_units import couplings, dense, moments, precision, read_off
 from undirected.inference.susceptibility import Covariances
 
 MOST_UNITS = 3

@@ -19,7 +19,14 @@ from undirected.core import linalg
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Beliefs, Edges, Factor, Potentials
 from undirected.core.rectified import Cumulants
-from undirected.inference.sites import couplings, dense, moments, product, read_off, squared
+from undirected.inference.mean_field_units import (
+    couplings,
+    dense,
+    moments,
+    product,
+    read_off,
+    squared,
+)
 from undirected.inference.tap import TAP, check_schedule, free_energy, gap, in_field, start
 
 Response = tuple[Float[Array, "n n"], Float[Array, "n n"]]

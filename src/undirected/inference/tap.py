@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Beliefs, Factor, Potentials, statistic
 from undirected.core.rectified import Cumulants
-from undirected.inference.sites import (
+from undirected.inference.mean_field_units import (
     column,
     couplings,
     cumulants,

@@ -16,7 +16,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, means
 from undirected.core.potentials import Bilinear, Potentials, batch_axes, shift
 from undirected.inference.messages import Schedule, quiet, renew
-from undirected.kernels.unrolled import unrolled_fields
+from undirected.ops.unrolled import unrolled_fields
 
 Sides = tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]
 

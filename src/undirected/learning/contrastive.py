@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import random_units
 from undirected.core.protocols import Info, Kernel, Summable
-from undirected.learning.phases import complete, detach, mean_energy, run, visible
+from undirected.learning.chain_phases import complete, detach, mean_energy, run, visible
 
 
 @dataclass(frozen=True)

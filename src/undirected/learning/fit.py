@@ -15,10 +15,10 @@ from jaxtyping import Array, Float, Key, PyTree
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches
+from undirected.learning.chain_phases import check_values
+from undirected.learning.checkpointing import Row, Run, Saver, Store
 from undirected.learning.ensemble import Ensemble
-from undirected.learning.phases import check_values
-from undirected.learning.run import Row, Run, Saver, Store
-from undirected.learning.steps import TrainState, make_advance, not_finite, trainable_leaves
+from undirected.learning.train_step import TrainState, make_advance, not_finite, trainable_leaves
 
 Validator = Callable[[Any, Key[Array, ""]], float | Float[Array, ""]]
 

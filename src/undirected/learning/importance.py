@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import random_units
 from undirected.core.protocols import Info, Kernel, Summable
-from undirected.learning.phases import run, visible
+from undirected.learning.chain_phases import run, visible
 
 Carry = tuple[Float[Array, "samples v"], Float[Array, " samples"], Any]
 

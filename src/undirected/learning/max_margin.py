@@ -12,7 +12,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import best as best_state
 from undirected.core.potentials import shift
 from undirected.core.protocols import Inference, Info, Kernel, Summable
-from undirected.learning.phases import detach, visible
+from undirected.learning.chain_phases import detach, visible
 
 
 def hamming(v: Float[Array, " v"]) -> Float[Array, "2 v"]:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Inference, Info, Kernel, Summable
-from undirected.learning.phases import (
+from undirected.learning.chain_phases import (
     complete,
     detach,
     mean_energy,

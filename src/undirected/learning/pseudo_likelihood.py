@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, log_normaliser
 from undirected.core.protocols import Info, Marginal
-from undirected.learning.phases import check_visible, visible
+from undirected.learning.chain_phases import check_visible, visible
 
 
 @dataclass(frozen=True)

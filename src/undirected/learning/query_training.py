@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.protocols import Info
-from undirected.learning.phases import check_visible, observed, visible
+from undirected.learning.chain_phases import check_visible, observed, visible
 from undirected.learning.queries import Queries, UniformQueries, log_odds, whole_variables
 
 

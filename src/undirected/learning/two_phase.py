@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Potentials, batch_axes, clamp, inner
 from undirected.core.protocols import Inference, Info, Lowerable, Summable
-from undirected.learning.phases import check_visible, detach, observed, visible
+from undirected.learning.chain_phases import check_visible, detach, observed, visible
 
 
 @dataclass(frozen=True)

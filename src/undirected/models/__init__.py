@@ -7,8 +7,8 @@ from undirected.models.gaussian_rbm import GaussianRBM
 from undirected.models.grid_mrf import GridMRF
 from undirected.models.ising import Ising
 from undirected.models.markov import markov_network
+from undirected.models.model_path import ModelPath, tempered
 from undirected.models.nonnegative import NonnegativeBM
-from undirected.models.paths import Path, tempered
 from undirected.models.rbm import RBM
 from undirected.models.semi_restricted import SemiRestrictedBM
 from undirected.models.spin_form import SpinForm
@@ -39,8 +39,8 @@ __all__ = [
     "GaussianRBM",
     "GridMRF",
     "Ising",
+    "ModelPath",
     "NonnegativeBM",
-    "Path",
     "SemiRestrictedBM",
     "SpinForm",
     "Stack",

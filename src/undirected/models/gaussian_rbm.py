@@ -12,7 +12,7 @@ from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
 from undirected.core.potentials import Bilinear, Potentials, Squares, potentials
-from undirected.kernels.gaussian_ep import gaussian_ep
+from undirected.ops.gaussian_ep import gaussian_ep
 
 
 class GaussianRBM(eqx.Module):

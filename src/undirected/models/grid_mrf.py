@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
-from undirected.kernels.grid import OFFSETS, grid_fields
+from undirected.ops.grid import OFFSETS, grid_fields
 
 
 class GridMRF(eqx.Module):

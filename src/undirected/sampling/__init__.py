@@ -4,7 +4,7 @@ from undirected.sampling.alternating import Alternating, AlternatingState
 from undirected.sampling.chain import ChainResult, init_state, run_chains
 from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
-from undirected.sampling.gradients import GibbsWithGradients
+from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
 from undirected.sampling.perturb import PerturbAndMap
 from undirected.sampling.rectified import RectifiedGibbs, RectifiedState

@@ -20,8 +20,8 @@ from undirected.core.graph import Graph
 from undirected.core.layout import Block, Domain, Layout, free_variables, perturbation
 from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric
 from undirected.core.protocols import Blocked, Info, Lowerable
-from undirected.kernels.lattice import packs, torus_sweeps
-from undirected.kernels.sequential import scan_sites
+from undirected.ops.lattice import packs, torus_sweeps
+from undirected.ops.sequential import scan_sites
 from undirected.sampling.scans import by_columns, scan_colours
 
 Sweep = Callable[[Array, Array, Array], Array]

@@ -1,0 +1,1 @@
+"""Inverse problems: parameters from means and covariances, in closed form."""

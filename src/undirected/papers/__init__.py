@@ -1,0 +1,1 @@
+"""The papers, one folder each, and one file for every table or figure."""

@@ -1,0 +1,190 @@
+"""Corrupted images: the cases of the tables, and the run over all methods of a table."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from undirected import data
+from undirected.data.corruption import flip, occlude
+from undirected.evaluation import error_rate
+from undirected.experiments.record import Outcome, Row, curve
+from undirected.experiments.stages import Context
+from undirected.papers.crbm_bp._learners import (
+    EXTRA,
+    METHODS,
+    SHOWN,
+    Pair,
+    Scores,
+    Task,
+    learn,
+)
+from undirected.report.images import image_grid
+
+SHAPE = (28, 28)
+FULL: dict[str, Any] = {
+    "images": "mnist",
+    "white": 1,
+    "hidden": 256,
+    "methods": METHODS + EXTRA,
+    "epochs": 30,
+    "plus_epochs": 40,
+    "most_iterations": 30,
+    "rates": {"LR": [0.05], "CD": [0.02], "MLE": [0.02], "SVM": [0.02]},
+    "batch": 100,
+    "patience": 6,
+    "train": 50_000,
+    "valid": 10_000,
+    "test": 10_000,
+}
+QUICK = FULL | {
+    "images": "mnist5k",
+    "hidden": 64,
+    "methods": ["LR", "CD-1", "MLE-BP"],
+    "epochs": 8,
+    "plus_epochs": 8,
+    "most_iterations": 12,
+    "rates": {"LR": [0.02], "CD": [0.005], "MLE": [0.02], "SVM": [0.005]},
+    "batch": 20,
+    "train": 3500,
+    "valid": 500,
+    "test": 1000,
+}
+SMOKE = QUICK | {
+    "hidden": 8,
+    "epochs": 1,
+    "plus_epochs": 1,
+    "most_iterations": 3,
+    "train": 100,
+    "valid": 20,
+    "test": 20,
+}
+CALTECH = {
+    "images": "caltech101_silhouettes",
+    "white": 0,
+    "train": 4100,
+    "valid": 2264,
+    "test": 2307,
+}
+METRICS = {"all": "error, all pixels (%)", "changed": "error, changed pixels (%)"}
+Corrupt = Callable[[Array, Key[Array, ""]], Array]
+Found = dict[str, dict[str, np.ndarray]]
+
+
+def printed(
+    cases: Iterable[str], *columns: dict[str, tuple[float, float]]
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """The errors (All, Changed) of a printed table, by (case, method); one column for each case."""
+    return {
+        (case, method): errors
+        for case, column in zip(cases, columns, strict=True)
+        for method, errors in column.items()
+    }
+
+
+def corruption(case: str, white: float = 1) -> Corrupt:
+    """The corruption that a case names: "noise 10 %" or "occluded 8x8".
+
+    An occluding patch has the value of the background: 0 where the shapes are 1, else 1.
+    """
+    kind, size = case.split()[:2]
+    if kind == "noise":
+        return lambda v, key: flip(v, float(size) / 100, key)[0]
+    side = int(size.split("x")[0])
+    return lambda v, key: occlude(v, SHAPE, side, key, value=1 - white)[0]
+
+
+def image_task(case: str, config: dict[str, Any], seed: int) -> Task:
+    """Corrupted and clean binary images of every part; MNIST is thresholded at 127."""
+    corrupt = corruption(case, config["white"])
+    found = data.load(config["images"])
+    if not len(found.valid):
+        found = data.hold_out(found, config["valid"], seed)
+    level = 127 if found.train.x.max() > 1 else 0
+    parts = ("train", "valid", "test")
+    pairs: list[Pair] = []
+    for part, key in zip(parts, jax.random.split(jax.random.key(seed), 3), strict=True):
+        on = getattr(found, part).x[: config[part]] > level
+        v = (on == bool(config["white"])).astype(np.uint8)
+        pairs.append((np.asarray(corrupt(jnp.asarray(v, jnp.float32), key), np.uint8), v))
+    return Task(*pairs, score=_errors, renew=corrupt)
+
+
+def _errors(answers: np.ndarray, x: np.ndarray, v: np.ndarray) -> Scores:
+    """Wrong pixels in per cent, among all and among those the corruption changed."""
+    scores = {"all": error_rate(answers > 0.5, v), "changed": error_rate(answers > 0.5, v, x != v)}
+    return {name: (100 * score.mean, 100 * score.stderr) for name, score in scores.items()}
+
+
+def learn_all(case: str, task: Task, config: dict[str, Any], seed: int, context: Context) -> Found:
+    """Every method of the config on one task, each a stage; models start at the regression."""
+    found: Found = {}
+    for method in ["LR", *(name for name in config["methods"] if name != "LR")]:
+        name = f"{case}, {method}"
+        context.progress(f"{name}: learning")
+        start = found.get("LR")
+        found[method] = context.stage(
+            name, lambda m=method, s=start: learn(task, m, config, seed, s)
+        )
+    return {method: found[method] for method in config["methods"]}
+
+
+def run_cases(
+    cases: dict[str, str],
+    paper: dict[tuple[str, str], tuple[float, float]],
+    config: dict[str, Any],
+    seed: int,
+    context: Context,
+) -> Outcome:
+    """Every method on every case; `paper` has the errors (All, Changed) of (case, method)."""
+    rows: list[Row] = []
+    settled, images = {}, []
+    notes = ["Corruption of the training images is drawn once, but afresh each step for MLE-BP+."]
+    for case, name in cases.items():
+        task = image_task(name, config, seed)
+        found = learn_all(case, task, config, seed, context)
+        for method, got in found.items():
+            theirs = paper.get((case, method), (None, None))
+            rows += error_rows(case, method, got, len(task.test[0]), theirs)
+            notes.append(
+                f"{case}, {method}: rate {got['rate'].item():g}, best on validation "
+                f"({got['validation'].item():.3f} %) after epoch {got['best'].item():.0f}."
+            )
+        if "MLE-BP" in found:
+            settled[case] = converged(found["MLE-BP"])
+        images.append(picture(case, task.test, found, context))
+    curves = [curve("Converged instances (MLE-BP)", "epoch", "%", settled)] if settled else []
+    return Outcome(rows, curves=curves, images=images, notes=notes)
+
+
+def error_rows(
+    case: str,
+    method: str,
+    got: dict[str, np.ndarray],
+    count: int,
+    paper: tuple[float | None, float | None] = (None, None),
+) -> list[Row]:
+    """Both errors of a method."""
+    rows = []
+    for (key, metric), published in zip(METRICS.items(), paper, strict=True):
+        value, stderr = got[key].tolist()
+        rows.append(Row(case, method, metric, value, stderr, count, published, better="lower"))
+    return rows
+
+
+def converged(got: dict[str, np.ndarray]) -> tuple[list[float], list[float]]:
+    """Epochs, and the share of training instances (%) whose messages settled in each."""
+    return got["epochs"].tolist(), (100 * got["converged"]).tolist()
+
+
+def picture(case: str, test: Pair, found: Found, context: Context) -> dict[str, str]:
+    """A sheet: truth, what is seen, and each method's answer, one row each."""
+    x, v = (a[:SHOWN] for a in test)
+    sheet = np.concatenate([v, x, *(got["shown"] for got in found.values())])
+    name = "-".join("".join(c if c.isalnum() else " " for c in case.lower()).split())
+    image_grid(sheet.astype(np.float32), SHAPE, context.out / f"{name}.png", columns=len(x))
+    caption = f"{case}. Rows: truth, seen, {', '.join(found)}"
+    return {"name": case, "caption": caption, "file": f"{name}.png"}

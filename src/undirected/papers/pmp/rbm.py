@@ -1,0 +1,288 @@
+"""Section 5.5, Figure 3: an RBM of MNIST digits, learned and sampled by several methods."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key
+
+from undirected.core.protocols import Kernel
+from undirected.data import mnist
+from undirected.evaluation import log_mmd
+from undirected.experiments.fitting import fit
+from undirected.experiments.record import Outcome, Row, curve
+from undirected.experiments.stages import Context, restore, store
+from undirected.io.checkpoint import Checkpoints
+from undirected.learning import Batches, Persistent
+from undirected.models import RBM
+from undirected.papers.pmp import _common
+from undirected.report.images import image_grid
+
+SHAPE = (28, 28)
+PIXELS = 784
+TITLE = "Restricted Boltzmann machines on MNIST (Section 5.5)"
+_FULL = {
+    "rows": 60_000,
+    "hidden": 500,
+    "rate": 0.01,
+    "epochs": 200,
+    "batch": 100,
+    "chains": 100,
+    "sweeps": 100,
+    "methods": ["PMP", "Gibbs-reset", "PCD-1", "PCD-100"],
+    "test_sweeps": [5, 10, 25, 50, 100, 200, 500, 1000, 2000],
+    "samples": 10_000,
+    "chunk": 1000,
+    "bias_scale": 1.0,
+    "completions": 100,
+    "twos": {
+        "rows": 5000,
+        "hidden": 250,
+        "rate": 0.01,
+        "steps": 1000,
+        "batch": 50,
+        "samples": 1000,
+    },
+}
+CONFIG: dict[str, dict[str, Any]] = {
+    "smoke": {
+        **_FULL,
+        "rows": 100,
+        "hidden": 8,
+        "epochs": 1,
+        "batch": 50,
+        "chains": 5,
+        "sweeps": 2,
+        "methods": ["PMP"],
+        "test_sweeps": [2],
+        "samples": 10,
+        "chunk": 10,
+        "completions": 5,
+        "twos": {"rows": 50, "hidden": 4, "rate": 0.01, "steps": 2, "batch": 10, "samples": 10},
+    },
+    "quick": {
+        **_FULL,
+        "rows": 5000,
+        "hidden": 64,
+        "rate": 0.05,
+        "epochs": 10,
+        "chains": 50,
+        "sweeps": 15,
+        "methods": ["PMP", "Gibbs-reset", "PCD-1"],
+        "test_sweeps": [5, 15, 50],
+        "samples": 500,
+        "chunk": 250,
+        "bias_scale": 0.1,
+        "twos": {
+            "rows": 500,
+            "hidden": 64,
+            "rate": 0.01,
+            "steps": 200,
+            "batch": 50,
+            "samples": 250,
+        },
+    },
+    "full": _FULL,
+}
+
+
+def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
+    """log MMD^2 of samples of every learned model, for growing numbers of sweeps."""
+    found = mnist()
+    data = np.asarray(found.train.x[: config["rows"]] > 0.5, np.float32)
+    test = np.asarray(found.test.x[: config["completions"]] > 0.5, np.float32)
+    rows: list[Row] = []
+    lines, sheet, completed = {}, [data[:10]], [test[:10], _upper(test[:10])]
+    for method in config["methods"]:
+        saved = Checkpoints(context.scratch / method)
+        learned = context.stage(
+            f"learn, {method}", partial(_learn, _digits(method, config), data, seed, saved)
+        )
+        found = context.stage(
+            f"sample, {method}", partial(_score, method, learned, data, config, seed)
+        )
+        for sweeps, score in zip(config["test_sweeps"], found["scores"], strict=True):
+            case = f"{sweeps} sweeps"
+            rows.append(Row(case, method, "log MMD^2", float(score), n=1, better="lower"))
+        spent = float(found["seconds"])
+        rows.append(Row("sampling", method, "seconds per sample", spent, n=1, better="lower"))
+        lines[method] = config["test_sweeps"], [float(s) for s in found["scores"]]
+        sheet.append(found["samples"])
+        halves = context.stage(
+            f"complete, {method}", partial(_complete, method, learned, test, config, seed)
+        )
+        score = log_mmd(halves["x"], test)
+        case = "lower halves given upper ones"
+        rows.append(Row(case, method, "log MMD^2", score, n=1, better="lower"))
+        completed += [halves["x"][:10], halves["again"][:10]]
+    twos = context.stage("twos", partial(_twos, config, seed))
+    for method, score in zip(("PMP", "Gibbs-reset"), twos["scores"], strict=True):
+        rows.append(Row("twos", method, "log MMD^2", float(score), n=1, better="lower"))
+    image_grid(np.concatenate(sheet), SHAPE, context.out / "samples.png", scale=2)
+    image_grid(np.concatenate(completed), SHAPE, context.out / "completions.png", scale=2)
+    image_grid(twos["samples"], SHAPE, context.out / "twos.png", scale=2)
+    methods = ", ".join(config["methods"])
+    return Outcome(
+        rows=rows,
+        curves=[curve("sample quality", "sweeps", "log MMD^2", lines)],
+        images=[
+            {
+                "name": "samples",
+                "caption": f"Data, then {methods}: states after {_shown(config)} sweeps",
+                "file": "samples.png",
+            },
+            {
+                "name": "completions",
+                "caption": f"Test digits, upper halves, then two completions each by {methods}",
+                "file": "completions.png",
+            },
+            {"name": "twos", "caption": "Twos: data, PMP, Gibbs-reset", "file": "twos.png"},
+        ],
+        notes=[
+            f"{config['epochs']} epochs of plain gradient descent; the hidden units are summed out "
+            "in both phases. Gibbs chains go on from one number of sweeps to the next, PMP starts "
+            "afresh. Biases of the start are drawn apart; the authors' program draws those of both "
+            "layers with one key.",
+            f"Completions: {config['sweeps']} sweeps with the upper half held, scored against the "
+            "whole test digits.",
+            "Seconds per sample are of the last number of sweeps: for PMP of all of them, for "
+            "Gibbs chains of those since the number before.",
+        ],
+    )
+
+
+def _digits(method: str, config: dict[str, Any]) -> dict[str, Any]:
+    """How a model of all digits is learned."""
+    steps = Batches(np.zeros((config["rows"], 1)), config["batch"]).steps(config["epochs"])
+    kernels: dict[str, Kernel] = {
+        "PMP": _common.kernel("PMP", config["sweeps"], 0),
+        "Gibbs-reset": _common.kernel("block Gibbs-reset", config["sweeps"], 0),
+        "PCD-1": _common.kernel("block Gibbs", 1, 0),
+        "PCD-100": _common.kernel("block Gibbs", 100, 0),
+    }
+    return {
+        "kernel": kernels[method],
+        "optimiser": optax.sgd(config["rate"]),
+        "steps": steps,
+        **{name: config[name] for name in ("batch", "chains", "hidden", "bias_scale")},
+    }
+
+
+def _shown(config: dict[str, Any]) -> int:
+    """The number of sweeps whose samples are shown: that of learning, or the nearest below."""
+    below = [s for s in config["test_sweeps"] if s <= config["sweeps"]]
+    return max(below, default=config["test_sweeps"][0])
+
+
+def _skeleton(hidden: int, bias_scale: float, seed: int) -> RBM:
+    """W ~ N(0, 0.01^2) and biases ~ N(0, 1), as the program has it; N(0, 0.01) in the text."""
+    w_key, v_key, h_key = jax.random.split(jax.random.key(seed), 3)
+    return RBM(
+        0.01 * jax.random.normal(w_key, (PIXELS, hidden)),
+        bias_scale * jax.random.normal(v_key, (PIXELS,)),
+        bias_scale * jax.random.normal(h_key, (hidden,)),
+    )
+
+
+def _learn(
+    how: dict[str, Any],
+    data: Float[np.ndarray, "rows 784"],
+    seed: int,
+    saved: Checkpoints | None = None,
+) -> dict[str, np.ndarray]:
+    """The parameters of a model; a run that was stopped goes on from its last checkpoint."""
+    model = fit(
+        _skeleton(how["hidden"], how["bias_scale"], seed),
+        Persistent(how["kernel"], chains=how["chains"]),
+        how["optimiser"],
+        Batches(data, how["batch"]),
+        jax.random.key(seed),
+        steps=how["steps"],
+        store=saved,
+    ).model
+    return store(model)
+
+
+def _upper(x: Float[np.ndarray, "rows 784"]) -> Float[np.ndarray, "rows 784"]:
+    """Images with their lower half blank."""
+    return np.where(np.arange(PIXELS) < PIXELS // 2, x, 0.0)
+
+
+def _complete(
+    method: str,
+    learned: dict[str, np.ndarray],
+    test: Float[np.ndarray, "rows 784"],
+    config: dict[str, Any],
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """Two samples of the lower half of every test digit, given its upper half."""
+    model = restore(_skeleton(config["hidden"], config["bias_scale"], seed), learned)
+    name = "PMP" if method == "PMP" else "block Gibbs"
+    kernel = _common.Fresh(_common.kernel(name, config["sweeps"], 0))
+    free = jnp.arange(model.layout.n) >= PIXELS // 2
+    digits = jnp.pad(jnp.asarray(test), ((0, 0), (0, model.n_hidden)))
+
+    def draw(key: Key[Array, ""]) -> np.ndarray:
+        state = kernel.init(model, digits, key)
+        x = eqx.filter_jit(kernel.step)(model, state, free, key)[0].x
+        return np.asarray(x[:, :PIXELS], np.float32)
+
+    keys = jax.random.split(jax.random.key(seed + 1))
+    return {"x": draw(keys[0]), "again": draw(keys[1])}
+
+
+def _twos(config: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+    """Models of the digit two alone, by PMP and by Gibbs chains that start anew."""
+    twos, sweeps = config["twos"], config["sweeps"]
+    found = mnist().train
+    assert found.y is not None
+    data = np.asarray(found.x[np.asarray(found.y) == 2][: twos["rows"]] > 0.5, np.float32)
+    some = data[: twos["samples"]]
+    scores, sheet = [], [some[:10]]
+    for name in ("PMP", "block Gibbs-reset"):
+        kernel = _common.kernel(name, sweeps, 0)
+        how = {
+            **twos,
+            "kernel": kernel,
+            "optimiser": optax.adam(twos["rate"]),
+            "chains": twos["batch"],
+            "bias_scale": config["bias_scale"],
+        }
+        model = restore(
+            _skeleton(twos["hidden"], config["bias_scale"], seed), _learn(how, data, seed)
+        )
+        test = _common.kernel(name.removesuffix("-reset"), sweeps, 0)
+        x, _ = _common.draw(test, model, len(some), jax.random.key(seed + 2), config["chunk"])
+        scores.append(log_mmd(x[:, :PIXELS], some))
+        sheet.append(x[:10, :PIXELS])
+    return {"scores": np.asarray(scores), "samples": np.concatenate(sheet).astype(np.float32)}
+
+
+def _score(
+    method: str,
+    learned: dict[str, np.ndarray],
+    data: Float[np.ndarray, "rows 784"],
+    config: dict[str, Any],
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """log MMD^2 after each number of sweeps, samples, and the time of one sample."""
+    model = restore(_skeleton(config["hidden"], config["bias_scale"], seed), learned)
+    rng = np.random.default_rng(seed)
+    some = data[rng.choice(len(data), min(config["samples"], len(data)), replace=False)]
+    scores, shown, spent, x, done = [], some[:10], 0.0, None, 0
+    for sweeps in config["test_sweeps"]:
+        key = jax.random.fold_in(jax.random.key(seed), sweeps)
+        extra = sweeps if method == "PMP" else sweeps - done
+        name = "PMP" if method == "PMP" else "block Gibbs"
+        start = None if method == "PMP" else x
+        kernel = _common.kernel(name, extra, 0)
+        x, spent = _common.draw(kernel, model, config["samples"], key, config["chunk"], start)
+        done = sweeps
+        scores.append(log_mmd(x[:, :PIXELS], some))
+        if sweeps == _shown(config):
+            shown = x[:10, :PIXELS]
+    return {"scores": np.asarray(scores), "samples": shown, "seconds": np.asarray(spent)}

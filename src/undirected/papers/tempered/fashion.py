@@ -1,0 +1,42 @@
+"""The pipeline of Section 4.2 on Fashion-MNIST: features of clothes, learned with tempered runs."""
+
+from typing import Any
+
+import numpy as np
+
+from undirected import data
+from undirected.experiments.record import Outcome
+from undirected.experiments.stages import Context
+from undirected.papers.tempered._images import (
+    FULL,
+    QUICK,
+    SMOKE,
+    Task,
+    run_task,
+    standardise,
+)
+
+TITLE = "Gaussian RBM features and an RBM on Fashion-MNIST (the pipeline of Section 4.2)"
+CONFIG: dict[str, dict[str, Any]] = {"smoke": SMOKE, "quick": QUICK, "full": FULL}
+
+
+def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
+    """Test log-probability of the features and classification error of every learner."""
+    found = data.hold_out(data.fashion_mnist(), config["valid"], seed)
+    train, test = found.train, found.test
+    assert train.y is not None
+    assert test.y is not None
+    grey = [part.x.astype(np.float32) / 255 for part in (train, test)]
+    mean, scale = grey[0].mean(0), grey[0].std(0) + 0.05
+    x, test_x = standardise(grey[0][: config["train"]], grey[1][: config["test"]])
+    task = Task(
+        "Fashion-MNIST",
+        x,
+        train.y[: len(x)],
+        test_x,
+        test.y[: len(test_x)],
+        (28, 28),
+        lambda v: np.clip(v * scale + mean, 0, 1),
+        {},
+    )
+    return run_task(task, config, seed, context)

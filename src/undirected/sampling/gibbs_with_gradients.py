@@ -1,0 +1,218 @@
+"""Gibbs with gradients: single-site moves proposed by the gradient of the energy."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.layout import Domain, Layout, check_discrete, free_variables
+from undirected.core.moments import values
+from undirected.core.numerics import NEG_INF
+from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric, pulls
+from undirected.core.protocols import Info, Lowerable
+from undirected.ops.flips import flip_sites
+
+STRETCH = 256
+"""Updates of a dense model between two times that its slopes are summed anew."""
+
+
+class GradientState(eqx.Module):
+    """The joint states of the chains."""
+
+    x: Float[Array, "*chains n"]
+
+
+@dataclass(frozen=True)
+class GibbsWithGradients:
+    """Metropolis-Hastings on single variables (Grathwohl et al. 2021, Algorithm 1).
+
+    A move of one variable to another value is proposed with probability proportional to
+    exp(d / 2), d the first-order estimate of its gain (exact for pairwise models), and accepted by
+    the Metropolis rule. One step makes `updates` proposals per chain; as many as there are
+    variables are a sweep. Binary units flip; a categorical variable goes to a state it is not in.
+    States that differ in several variables of one hard factor are not joined by such moves.
+    """
+
+    updates: int = 1
+
+    def __post_init__(self) -> None:
+        if self.updates < 1:
+            raise UndirectedError(f"GibbsWithGradients: updates is {self.updates}; pass 1 or more")
+
+    def init(
+        self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
+    ) -> GradientState:
+        """Chains that start at x."""
+        if not isinstance(model, Lowerable):
+            raise UnsupportedFactor(
+                f"GibbsWithGradients: {type(model).__name__} does not lower to potentials"
+            )
+        check_discrete("GibbsWithGradients", *model.layout.blocks)
+        x = jnp.asarray(x, float)
+        if x.shape[-1:] != (model.layout.n,):
+            raise UndirectedError(
+                f"GibbsWithGradients: the start has shape {x.shape}; pass joint states "
+                f"(*chains, {model.layout.n})"
+            )
+        return GradientState(x)
+
+    def step(
+        self,
+        model: Lowerable,
+        state: GradientState,
+        free: Bool[Array, "*#chains n"],
+        key: Key[Array, ""],
+    ) -> tuple[GradientState, Info]:
+        """`updates` proposals for every chain; `info["accepted"]` is the share accepted."""
+        p = model.lower()
+        x = state.x.reshape(-1, state.x.shape[-1])
+        free = free_variables("GibbsWithGradients", p.layout, free)
+        loose = jnp.broadcast_to(free, state.x.shape).reshape(x.shape)
+        weight = _dense_weight(p)
+        if weight is None:
+            x, accepted = _updates(p, x, loose, self.updates, key)
+        else:
+            x, accepted = _flips(p, weight, x, loose, self.updates, key)
+        share = (accepted / self.updates).reshape(state.x.shape[:-1])
+        return GradientState(x.reshape(state.x.shape)), {"accepted": share}
+
+
+def _dense_weight(p: Potentials) -> Float[Array, "n n"] | None:
+    """The weights of a binary model whose only factor couples all pairs of units."""
+    match p.factors:
+        case (Symmetric(weight=weight),) if p.layout.is_binary and len(weight) == p.layout.n:
+            return weight
+    return None
+
+
+def _flips(
+    p: Potentials,
+    weight: Float[Array, "n n"],
+    x: Float[Array, "chains n"],
+    free: Array,
+    updates: int,
+    key: Key[Array, ""],
+) -> tuple[Array, Array]:
+    """The states after all updates, and the number accepted; slopes are summed anew every stretch.
+
+    For dense binary models (see `ops.flips`).
+    """
+
+    def stretch(state: tuple[Array, Array], length: int, number: Any) -> tuple[Array, Array]:
+        x, accepted = state
+        shape = (len(x), length, 2)
+        uniform = jax.random.uniform(jax.random.fold_in(key, number), shape, x.dtype)
+        x, more = flip_sites(weight, gradient(p, x), x, free, uniform)
+        return x, accepted + more
+
+    whole, rest = divmod(updates, STRETCH)
+    state = x, jnp.zeros(len(x), x.dtype)
+    state = lax.fori_loop(0, whole, lambda i, s: stretch(s, STRETCH, i), state)
+    return stretch(state, rest, whole) if rest else state
+
+
+def _updates(
+    p: Potentials, x: Float[Array, "chains n"], free: Array, updates: int, key: Key[Array, ""]
+) -> tuple[Array, Array]:
+    """The states after all updates, and the number accepted, for any model."""
+
+    def update(i: Int[Array, ""], carry: tuple) -> tuple:
+        x, slope, accepted = carry
+        pick_key, accept_key = jax.random.split(jax.random.fold_in(key, i))
+        unit = jax.random.categorical(pick_key, log_proposal(p, x, slope, free))
+        moved, new_slope, log_ratio = propose(p, x, slope, free, unit)
+        level = jnp.log(jax.random.uniform(accept_key, log_ratio.shape, x.dtype))
+        yes = (level < log_ratio)[:, None]
+        return jnp.where(yes, moved, x), jnp.where(yes, new_slope, slope), accepted + yes[:, 0]
+
+    start = x, gradient(p, x), jnp.zeros(len(x), x.dtype)
+    x, _, accepted = lax.fori_loop(0, updates, update, start)
+    return x, accepted
+
+
+def gradient(p: Potentials, x: Float[Array, "chains n"]) -> Float[Array, "chains n"]:
+    """Slope of the negative energy in every unit; evidence counts as a field."""
+    if not _pairwise(p):
+        slope = jax.grad(lambda y: values(p, y).sum())(x)
+        return slope + jnp.broadcast_to(p.evidence, x.shape)
+    return jnp.broadcast_to(p.fields, x.shape) + pulls(p, x)
+
+
+def log_proposal(
+    p: Potentials, x: Float[Array, "chains n"], slope: Float[Array, "chains n"], free: Array
+) -> Float[Array, "chains n"]:
+    """log q(unit | x): half the estimated gain of moving each unit, normalised over the free ones.
+
+    Moving a categorical unit puts its variable into that state; the present one is no move.
+    """
+    gain = (1 - 2 * x) * slope
+    for block in p.layout.blocks:
+        if block.domain is Domain.CATEGORICAL:
+            now, here = _grouped(block.states, x[:, block.slice], slope[:, block.slice])
+            rise = here - (now * here).sum(-1, keepdims=True)
+            rise = jnp.where(now > 0.5, NEG_INF, rise)
+            gain = gain.at[:, block.slice].set(rise.reshape(len(x), -1))
+    return jax.nn.log_softmax(jnp.where(free, 0.5 * gain, NEG_INF), -1)
+
+
+def propose(
+    p: Potentials,
+    x: Float[Array, "chains n"],
+    slope: Float[Array, "chains n"],
+    free: Bool[Array, "chains n"],
+    unit: Int[Array, " chains"],
+) -> tuple[Float[Array, "chains n"], Float[Array, "chains n"], Float[Array, " chains"]]:
+    """The states with one unit moved, their slopes, and the log acceptance ratio."""
+    moved, way_back = _moved(p.layout, x, unit)
+    change = moved - x
+    new_slope = gradient(p, moved)
+    if not _pairwise(p):
+        gain = values(p, moved) - values(p, x)
+    else:
+        gain = 0.5 * (change * (slope + new_slope)).sum(-1)
+    there = log_proposal(p, x, slope, free)
+    back = log_proposal(p, moved, new_slope, free)
+    chains = jnp.arange(len(x))
+    possible = free[chains, unit]
+    log_ratio = gain + back[chains, way_back] - there[chains, unit]
+    return moved, new_slope, jnp.where(possible, log_ratio, NEG_INF)
+
+
+def _pairwise(p: Potentials) -> bool:
+    """Whether the energy is quadratic, so that its gradient is known in closed form."""
+    return all(isinstance(factor, Bilinear | Symmetric | Edges) for factor in p.factors)
+
+
+def _moved(
+    layout: Layout, x: Float[Array, "chains n"], unit: Int[Array, " chains"]
+) -> tuple[Float[Array, "chains n"], Int[Array, " chains"]]:
+    """The states with the unit flipped, or its variable put there; and the unit that undoes it."""
+    here = jax.nn.one_hot(unit, layout.n, dtype=x.dtype)
+    if layout.is_binary:
+        return jnp.abs(x - here), unit
+    group = jnp.asarray(_variable_of(layout))
+    same = group[None] == group[unit][:, None]
+    wide = jnp.asarray(_is_categorical(layout))[unit]
+    moved = jnp.where(wide[:, None], jnp.where(same, here, x), jnp.abs(x - here))
+    before = jnp.argmax(jnp.where(same, x, -1.0), -1)
+    return moved, jnp.where(wide, before, unit)
+
+
+def _grouped(states: int, *parts: Array) -> list[Array]:
+    return [part.reshape(len(part), -1, states) for part in parts]
+
+
+def _variable_of(layout: Layout) -> np.ndarray:
+    """The number of the variable of every unit."""
+    widths = np.concatenate([np.full(b.variables, b.width) for b in layout.blocks])
+    return np.repeat(np.arange(len(widths)), widths)
+
+
+def _is_categorical(layout: Layout) -> np.ndarray:
+    return np.concatenate([np.full(b.size, b.domain is Domain.CATEGORICAL) for b in layout.blocks])

@@ -1,0 +1,67 @@
+"""Random numbers made in place: known answers, distributions, independence, dtypes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from undirected.core.random import gumbel, logistic, random_words, threefry
+
+RATE = 1e-5
+
+
+def test_threefry_gives_the_published_answers():
+    """The known answers of Threefry-2x32 with 20 rounds that come with Random123."""
+    top = 2**32 - 1
+    given = [((0, 0), (0, 0)), ((top, top), (top, top))]
+    given += [((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3))]
+    wanted = [(0x6B200159, 0x99BA4EFE), (0x1CB996FC, 0xBB002BE7), (0xC4923A9C, 0x483DF7A0)]
+    for (key, counter), answer in zip(given, wanted, strict=True):
+        words = [jnp.uint32(a) for a in (*key, *counter)]
+        found = threefry((words[0], words[1]), words[2], words[3])
+        assert tuple(int(a) for a in found) == answer
+
+
+@pytest.mark.parametrize(
+    ("noise", "law"), [(logistic, stats.logistic), (gumbel, stats.gumbel_r)], ids=["l", "g"]
+)
+def test_noise_follows_its_law(noise, law):
+    x = np.asarray(jax.jit(noise, static_argnums=1)(jax.random.key(7), (300, 400)), np.float64)
+    assert stats.kstest(x.ravel(), law.cdf).pvalue > RATE
+    assert stats.kstest(x.ravel() * 1.03, law.cdf).pvalue < RATE
+
+
+def test_rows_columns_and_keys_are_independent():
+    x = [np.asarray(logistic(jax.random.key(seed), (400, 400))) for seed in (0, 1)]
+    pairs = [(x[0], x[1]), (x[0][:-1], x[0][1:]), (x[0][:, :-1], x[0][:, 1:]), (x[0], x[0].T)]
+    for a, b in pairs:
+        r = np.corrcoef(np.sign(a).ravel(), np.sign(b).ravel())[0, 1]
+        assert abs(r) * np.sqrt(a.size) < stats.norm.isf(RATE / 2) * (1.5 if b is x[0].T else 1)
+
+
+def test_words_are_even_in_every_bit():
+    for words in random_words(jax.random.key(3), (500, 200)):
+        bits = np.asarray(words)[..., None] >> np.arange(32, dtype=np.uint32) & 1
+        z = (bits.mean((0, 1)) - 0.5) * 2 * np.sqrt(words.size)
+        assert np.abs(z).max() < stats.norm.isf(RATE / 64)
+
+
+def test_shapes_and_digits(x64):
+    assert logistic(jax.random.key(0), ()).shape == ()
+    x = logistic(jax.random.key(0), (3, 0, 2))
+    assert x.shape == (3, 0, 2) and x.dtype == jnp.float64
+    x = np.asarray(logistic(jax.random.key(0), (2, 50_000)))
+    assert len(np.unique(x)) == x.size
+    assert stats.kstest(x.ravel(), stats.logistic.cdf).pvalue > RATE
+
+
+def test_keys_of_other_generators():
+    """All words of a long key count."""
+    keys = [jax.random.wrap_key_data(jnp.array(w, jnp.uint32), impl="rbg") for w in WORDS]
+    found = [np.asarray(random_words(key, (8,))[0]) for key in keys]
+    for i in range(len(found)):
+        assert all((found[i] != other).any() for other in found[i + 1 :])
+
+
+WORDS = [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]

@@ -1,0 +1,116 @@
+"""Sum-product on a dense bipartite model against float64 NumPy, in range and at its limits."""
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from undirected.inference import SumProduct
+from undirected.models import RBM
+from undirected.ops import bipartite, on_chip
+
+
+def plain(w, rows, cols, iterations: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log messages into the rows, and the sums at rows and columns."""
+    w, rows, cols = (np.asarray(a, np.float64) for a in (w, rows, cols))
+    to_rows = np.zeros(w.shape)
+    to_cols = to_rows
+    for _ in range(iterations):
+        cavity = (rows + to_rows.sum(1))[:, None] - to_rows
+        to_cols = np.logaddexp(0, cavity + w) - np.logaddexp(0, cavity)
+        cavity = cols + to_cols.sum(0) - to_cols
+        to_rows = np.logaddexp(0, cavity + w) - np.logaddexp(0, cavity)
+    return to_rows, to_rows.sum(1), to_cols.sum(0)
+
+
+def random_model(a: int, b: int, scale: float, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    parts = scale * rng.normal(size=(a, b)), rng.normal(size=a), rng.normal(size=b)
+    return [jnp.asarray(part, jnp.float32) for part in parts]
+
+
+@pytest.mark.parametrize("gentle", [True, False])
+@pytest.mark.parametrize(("a", "b"), [(50, 37), (3, 2)])
+def test_messages_and_sums(a, b, gentle):
+    model = random_model(a, b, 0.2)
+    found = jax.jit(partial(bipartite.sum_product, gentle=gentle), static_argnums=(4, 5))(
+        *model, 5, None, 0.0
+    )
+    for got, wanted in zip(found[:3], plain(*model, 5), strict=True):
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [0, 5, 16, 40])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_log_products_of_any_length(axis, length):
+    ratio = np.exp(np.random.default_rng(1).normal(size=(length, 7) if axis == 0 else (7, length)))
+    found = bipartite.log_product(jnp.asarray(ratio, jnp.float32), axis, gentle=True)
+    np.testing.assert_allclose(found, np.log(ratio).sum(axis), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("weight", "field"), list(itertools.product([4.9, 60.0, 200.0], [3.0, 1000.0]))
+)
+def test_steep_models_are_finite_and_in_order(weight, field):
+    """Weights and fields of either sign: beliefs are those of float64, and none is NaN."""
+    rng = np.random.default_rng(2)
+    w = jnp.asarray(weight * rng.choice([-1.0, 1.0], size=(6, 5)), jnp.float32)
+    rows, cols = (jnp.asarray(field * rng.uniform(-1, 1, size=n), jnp.float32) for n in (6, 5))
+    beliefs = infer(RBM(w, rows, cols).lower())
+    assert np.isfinite(beliefs).all()
+    _, at_rows, at_cols = plain(w, rows, cols, 3)
+    total = np.concatenate([rows + at_rows, cols + at_cols])
+    np.testing.assert_allclose(beliefs, 1 / (1 + np.exp(-np.clip(total, -80, 80))), atol=1e-4)
+
+
+infer = jax.jit(lambda p: SumProduct(3, None)(p).unary)
+
+
+def shifted_model():
+    w, rows, cols = random_model(30, 20, 0.3)
+    shift = jnp.asarray(np.random.default_rng(3).normal(size=(2, 1)), jnp.float32)
+    return w, rows[None] + shift, cols[None] - shift
+
+
+def test_messages_stay_on_chip():
+    """Interpreted, so a team is one program; on a GPU `benchmarks.gpu` checks whole teams."""
+    w, rows, cols = shifted_model()
+    ratios, *sums = on_chip.run(w, rows, cols, 4, split=(2, 2))
+    for k in range(2):
+        wanted = plain(w, rows[k], cols[k], 4)
+        for got, exact in zip((jnp.log(ratios), *sums), wanted, strict=True):
+            np.testing.assert_allclose(got[k], exact, atol=1e-5)
+
+
+def in_one_tile(monkeypatch):
+    """Small tiles for a small model; the list says how often messages stayed on chip."""
+    ran, run = [], on_chip.run
+    monkeypatch.setattr(on_chip, "run", lambda *a: ran.append(1) or run(*a, split=(1, 1)))
+    return ran
+
+
+def test_a_batch_goes_on_chip_and_is_differentiable(monkeypatch):
+    ran = in_one_tile(monkeypatch)
+    w, rows, cols = shifted_model()
+    on_the_chip = partial(on_chip.sum_product, iterations=3)
+    plainly = partial(
+        bipartite.sum_product, iterations=3, tolerance=None, damping=0.0, gentle=False
+    )
+
+    def loss(function, w):
+        found = jax.vmap(function, (None, 0, 0))(w, rows, cols)
+        return jnp.square(found[1]).sum() + found[0].sum(), found
+
+    (_, found), got = jax.jit(jax.value_and_grad(partial(loss, on_the_chip), has_aux=True))(w)
+    (_, wanted), exact = jax.jit(jax.value_and_grad(partial(loss, plainly), has_aux=True))(w)
+    np.testing.assert_allclose(got, exact, atol=1e-4)
+    found = jax.jit(jax.vmap(on_the_chip, (None, 0, 0)))(w, rows, cols)
+    assert len(ran) == 1
+    nested = jax.vmap(jax.vmap(on_the_chip, (None, 0, 0)), (None, 0, 0))
+    for a, b, c in zip(found, jax.jit(nested)(w, rows[None], cols[None]), wanted, strict=True):
+        np.testing.assert_allclose(a, c, atol=1e-5)
+        np.testing.assert_allclose(b[0], c, atol=1e-5)

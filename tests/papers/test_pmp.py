@@ -1,0 +1,52 @@
+"""Every experiment of the paper runs at its smallest size; closed forms and scores are right."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from undirected.core.graph import torus
+from undirected.data.deconvolution import FEATURES
+from undirected.experiments import record, runner
+from undirected.inference import Transfer
+from undirected.models import Ising
+from undirected.papers.pmp.deconvolution import best_overlaps
+from undirected.papers.pmp.logz import torus_log_z
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", ["toy", "logz", "structured"])
+def test_smoke(name, tmp_path):
+    result = runner.run(f"pmp/{name}", "smoke", out=tmp_path)
+    assert all(np.isfinite(row.ours) for row in result.rows)
+    assert record.read(runner.record_path(tmp_path, f"pmp/{name}", "smoke")).rows == result.rows
+
+
+@pytest.mark.smoke
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["zeros", "rbm", "deconvolution"])
+def test_smoke_on_data(name, tmp_path):
+    result = runner.run(f"pmp/{name}", "smoke", out=tmp_path)
+    assert all(np.isfinite(row.ours) for row in result.rows)
+    assert (tmp_path / "pmp" / result.images[0]["file"]).is_file()
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(("side", "coupling"), [(3, 0.1), (4, 0.1), (4, 0.6)])
+def test_closed_form_of_the_lattice(side, coupling):
+    graph = torus(side, side)
+    model = Ising.from_spins(jnp.full(graph.n_edges, coupling), jnp.zeros(graph.n), graph)
+    exact = float(Transfer.plan(graph)(model.lower()).log_z)
+    assert torus_log_z(side, coupling) == pytest.approx(exact, abs=1e-8)
+
+
+def test_overlap_of_features_finds_the_best_shift():
+    found = np.zeros((5, 6, 6))
+    found[0, 1:, :5] = FEATURES[0]
+    found[1, :5, 1:] = FEATURES[1]
+    found[2, :4] = np.pad(FEATURES[2][1:], ((0, 0), (0, 1)))
+    found[3, :5, :5] = FEATURES[3]
+    found[3, 2, 2] = 1
+    overlaps = best_overlaps(found)
+    assert overlaps[:2].tolist() == [1, 1]
+    assert overlaps[2] == pytest.approx((FEATURES[2].sum() - 1) / FEATURES[2].sum())
+    assert overlaps[3] == pytest.approx(FEATURES[3].sum() / (FEATURES[3].sum() + 1))
