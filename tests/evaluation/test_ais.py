@@ -162,8 +162,6 @@ def test_result_describes_itself(rbm):
     model, _ = rbm
     path = ModelPath(model.independent(), model)
     result = ais(path, BlockGibbs(), jax.random.key(3), betas=BETAS)
-        ModelPath(model.independent(), model), BlockGibbs(), jax.random.key(3), betas=BETAS
-    )
     w = np.exp(result.log_weights - result.log_weights.max())
     assert result.log_z == pytest.approx(np.log(w.mean()) + result.log_weights.max(), abs=1e-12)
     assert result.ess == pytest.approx(w.sum() ** 2 / (w**2).sum())
