@@ -18,7 +18,7 @@ from tests.io.damage import damaged
 from tests.io.toy import Toy
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.graph import grid, torus
-from undirected.core.potentials import Edges
+from undirected.factors import Edges
 from undirected.io import model_files
 from undirected.io.model_files import describe_model, load_model, save_model
 from undirected.models import RBM, REGISTRY, ConditionalRBM, FactorGraph, Ising, discrete

@@ -8,9 +8,10 @@ import pytest
 
 from tests import oracle
 from tests.zoo import CASES
-from undirected.core.layout import Domain, Layout, draw, means
+from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import inner, statistics
 from undirected.core.protocols import Blocked, Lowerable, Marginal, Model
+from undirected.core.units import draw, means
 from undirected.models import REGISTRY, ModelPath, tempered
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests import oracle
-from undirected.core.layout import means
 from undirected.core.potentials import inner, potentials, statistics
+from undirected.core.units import means
 from undirected.inference import BeliefPropagation, MeanField, QueryNetwork
 from undirected.inference.unrolled import two_sides
 from undirected.io.model_files import load_model, save_model

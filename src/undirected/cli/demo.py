@@ -15,7 +15,7 @@ from undirected.cli import console
 from undirected.cli.answer import Saved, log_partition, query, sample_given
 from undirected.cli.restore import SIDE, restore
 from undirected.cli.train import Settings, column_means, train_model
-from undirected.core.layout import log_normaliser
+from undirected.core.units import log_normaliser
 from undirected.data.corruption import drop_half, threshold
 from undirected.evaluation import Estimate, binary_cross_entropy, error_rate, log_likelihood
 from undirected.experiments.record import curve

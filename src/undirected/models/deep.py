@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Bilinear, Potentials, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.factors import Bilinear
 
 
 class DeepBM(eqx.Module):

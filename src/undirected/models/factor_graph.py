@@ -1,27 +1,29 @@
 """Factor graphs: discrete variables of any number of states, factor groups of any order."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.factors import Count, Logic, Pool, Tables, Wired
 from undirected.core.graph import Graph
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.potentials import (
+from undirected.core.potentials import Potentials, potentials, values
+from undirected.factors import (
     Bilinear,
+    Count,
     Edges,
     Factor,
-    Potentials,
+    Incidence,
+    Logic,
+    Pool,
     Symmetric,
-    inner,
-    potentials,
-    statistics,
+    Tables,
+    Wired,
 )
-from undirected.core.wiring import Wiring
+from undirected.factors.colouring import colour_variables
 
 
 def discrete(**blocks: int | tuple[int, int]) -> Layout:
@@ -49,15 +51,17 @@ def discrete(**blocks: int | tuple[int, int]) -> Layout:
 class FactorGraph(eqx.Module):
     """-E(x) = unary' x + sum over factor groups + offset, on the units of a discrete layout.
 
-    Groups come from `core.factors` (tables, logical_or, logical_and, pool, count, at_most) and
-    `core.potentials` (Bilinear, Symmetric, Edges). A state that breaks a hard constraint has an
-    energy of at least CERTAIN.
+    Groups come from `factors` (tables, logical_or, logical_and, pool, count, at_most, Bilinear,
+    Symmetric, Edges, ...). A state that breaks a hard constraint has an energy of at least CERTAIN.
+    `colours` lists the units that share no factor, for samplers and mean field (`create` finds
+    them).
     """
 
     unary: Float[Array, " n"]
     factors: tuple[Factor, ...]
     offset: Float[Array, ""]
     layout: Layout = eqx.field(static=True)
+    colours: Int[Array, "C m"] | None = None
 
     def __check_init__(self) -> None:
         if jnp.shape(self.unary) != (self.layout.n,):
@@ -67,37 +71,30 @@ class FactorGraph(eqx.Module):
                 "log-potential per state of the others"
             )
         for factor in self.factors:
-            if isinstance(factor, Bilinear) and factor.rows == factor.cols:
-                raise UndirectedError(
-                    f"FactorGraph: a Bilinear group joins block {factor.rows} with itself; use "
-                    "Symmetric for couplings within a block"
-                )
-            if isinstance(factor, Wired) and factor.wires.n != self.layout.n:
-                raise UndirectedError(
-                    f"FactorGraph: a {type(factor).__name__} group was wired for "
-                    f"{factor.wires.n} units, the layout has {self.layout.n}"
-                )
+            factor.check(self.layout)
 
     @classmethod
     def create(
         cls,
         layout: Layout,
-        factors: tuple[Factor, ...] | list[Factor] = (),
+        factors: Sequence[Factor] = (),
         unary: Float[Array, " n"] | None = None,
     ) -> "FactorGraph":
         """A factor graph; without `unary` no single variable prefers a state."""
         unary = jnp.zeros(layout.n) if unary is None else jnp.asarray(unary, float)
-        return cls(unary, tuple(factors), jnp.zeros((), unary.dtype), layout)
+        for factor in factors:
+            factor.check(layout)
+        colours = colour_variables(layout, factors)
+        return cls(unary, tuple(factors), jnp.zeros((), unary.dtype), layout, colours)
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(x) of joint states."""
-        p = self.lower()
         flat = x.reshape(-1, x.shape[-1])
-        return -jax.vmap(lambda row: inner(p, statistics(p, row)))(flat).reshape(x.shape[:-1])
+        return -values(self.lower(), flat).reshape(x.shape[:-1])
 
     def lower(self) -> Potentials:
         """The groups as they are."""
-        return potentials(self.layout, self.unary, self.factors, self.offset)
+        return potentials(self.layout, self.unary, self.factors, self.offset, self.colours)
 
     def config(self) -> dict[str, Any]:
         """Hyper-parameters for a model file."""
@@ -174,16 +171,16 @@ def _empty(found: dict[str, Any], n: int) -> Factor:
         sides = tuple(found["sides"]) if found.get("sides") else None
         return Edges(weight, Graph(edges, incoming, zeros(found["colours"]), n, sides))
     tables = tuple(zeros(table) for table in found["incoming"])
-    wiring = Wiring(zeros(found["units"]), tables, zeros([n]), n)
+    incidence = Incidence(zeros(found["units"]), tables, zeros([n]), n)
     match kind:
         case "Tables":
             assert weight is not None
-            return Tables(weight, wiring, tuple(found["states"]), tuple(found["widths"]))
+            return Tables(weight, incidence, tuple(found["states"]), tuple(found["widths"]))
         case "Logic":
-            return Logic(weight, wiring, found["conjunction"])
+            return Logic(weight, incidence, found["conjunction"])
         case "Pool":
-            return Pool(weight, wiring)
+            return Pool(weight, incidence)
         case "Count":
             assert weight is not None
-            return Count(weight, wiring)
+            return Count(weight, incidence)
     raise UnsupportedFactor(f"FactorGraph: a file names a factor group {kind}, which is unknown")

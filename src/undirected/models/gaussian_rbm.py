@@ -11,7 +11,8 @@ from jaxtyping import Array, Bool, Float, Key
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Bilinear, Potentials, Squares, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.factors import Bilinear, Squares
 from undirected.ops.gaussian_ep import gaussian_ep
 
 

@@ -11,7 +11,8 @@ from undirected.core.errors import UndirectedError
 from undirected.core.graph import Graph
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Edges, Factor, Potentials, Symmetric, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.factors import Edges, Factor, Symmetric
 
 
 class Ising(eqx.Module):

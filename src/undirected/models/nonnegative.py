@@ -13,7 +13,8 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.graph import Graph, from_edges
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Edges, Factor, Potentials, Squares, Symmetric, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.factors import Edges, Factor, Squares, Symmetric
 
 
 class NonnegativeBM(eqx.Module):

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Layout
-from undirected.core.potentials import Potentials, Symmetric
+from undirected.core.potentials import Potentials
+from undirected.factors import Symmetric
 from undirected.models.rbm import RBM
 
 

@@ -11,9 +11,11 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Layout, random_units
-from undirected.core.potentials import Beliefs, Bilinear, Factor, Potentials, Symmetric, statistic
+from undirected.core.layout import Layout
+from undirected.core.potentials import Beliefs, Potentials, Status
 from undirected.core.protocols import Info, Kernel, Lowerable, Model
+from undirected.core.units import random_units
+from undirected.factors import Bilinear, Factor, Symmetric
 
 BATCHES = 20
 """Consecutive batches of draws whose means carry the error bars: 20 states of memory per chain."""
@@ -173,7 +175,11 @@ def _summarise(
             unary=mean,
             factors=factors,
             log_z=jnp.full((), jnp.nan, mean.dtype),
-            converged=jnp.all(jnp.isnan(r_hat) | (r_hat < CONVERGED)),
+            status=jnp.where(
+                jnp.all(jnp.isnan(r_hat) | (r_hat < CONVERGED)),
+                int(Status.CONVERGED),
+                int(Status.ROUNDS_SPENT),
+            ),
             iterations=jnp.asarray(samples),
         )
     return ChainResult(
@@ -223,7 +229,7 @@ def _mean_statistic(factor: Factor, layout: Layout, x: Float[Array, "chains n"])
     if isinstance(factor, Symmetric):
         part = x[:, layout.blocks[factor.block].slice]
         return (part.T @ part / len(x)) * (1 - jnp.eye(part.shape[1], dtype=x.dtype))
-    return jax.vmap(lambda state: statistic(factor, layout, state).weight)(x).mean(0)
+    return jax.vmap(lambda state: factor.statistic(layout, state).weight)(x).mean(0)
 
 
 def _starts(
