@@ -92,9 +92,12 @@ class Layout:
                     f"layout: visible block '{block.name}' comes after a hidden one; "
                     "put all visible blocks first"
                 )
-            if block.domain is Domain.CATEGORICAL and (
-                block.states < 2 or block.size % block.states
-            ):
+            if block.states < 2:
+                raise UndirectedError(
+                    f"layout: block '{block.name}' has variables of {block.states} states; pass at "
+                    "least 2"
+                )
+            if block.domain is Domain.CATEGORICAL and block.size % block.states:
                 raise UndirectedError(
                     f"layout: categorical block '{block.name}' has {block.size} units, not a "
                     f"multiple of its {block.states} states"

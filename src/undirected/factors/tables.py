@@ -40,6 +40,18 @@ class Tables(Wired):
     def shared(self) -> bool:
         return self.weight.ndim == len(self.states)
 
+    def check(self, layout: Layout) -> None:
+        """The tables must have the states of the variables that the slots belong to."""
+        super().check(layout)
+        slots, count = self.wires.units.shape
+        shapes = [self.states, (count, *self.states)]
+        if self.weight.shape not in shapes or sum(self.widths) != slots:
+            raise UndirectedError(
+                f"Tables: a weight of shape {self.weight.shape} for {count} factors on {slots} "
+                f"slots; the states {self.states} ask for {shapes[0]} or {shapes[1]}, and the "
+                f"widths {self.widths} for {sum(self.widths)} slots"
+            )
+
     def statistic(self, layout: Layout, x: Float[Array, " n"]) -> "Tables":
         parts = self._one_hot(self.wires.spread(x))
         order = len(parts)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -84,14 +83,3 @@ class DeepBM(eqx.Module):
         if block + 1 < len(blocks):
             fields = fields + x[..., blocks[block + 1].slice] @ self.weights[block].T
         return fields
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        return {"sizes": self.sizes}
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "DeepBM":
-        """A model of zeros with these hyper-parameters."""
-        sizes = config["sizes"]
-        weights = tuple(jnp.zeros(pair) for pair in pairwise(sizes))
-        return cls(weights, tuple(jnp.zeros(size) for size in sizes))

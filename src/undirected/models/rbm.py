@@ -1,7 +1,5 @@
 """The restricted Boltzmann machine: binary visibles (with an optional softmax label), hiddens."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -145,17 +143,3 @@ class RBM(eqx.Module):
             bias = jnp.concatenate([jnp.log(p[:pixels] / (1 - p[:pixels])), jnp.log(p[pixels:])])
         zeros = jnp.zeros_like(self.weights), bias, jnp.zeros_like(self.hidden_bias)
         return RBM(*zeros, self.label_states)
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        return {
-            "n_visible": self.n_visible,
-            "n_hidden": self.n_hidden,
-            "label_states": self.label_states,
-        }
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "RBM":
-        """A model of zeros with these hyper-parameters."""
-        V, H = config["n_visible"], config["n_hidden"]
-        return cls(jnp.zeros((V, H)), jnp.zeros(V), jnp.zeros(H), config["label_states"])
