@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from undirected import experiments, learning
+from undirected import learning, papers
 from undirected.experiments.fitting import fit
 from undirected.experiments.stages import Context
 from undirected.learning import Batches, ContrastiveDivergence
@@ -46,7 +46,7 @@ def test_an_interrupted_stage_is_not_stored(tmp_path):
 
 
 def test_experiments_learn_in_no_other_way():
-    (folder,) = experiments.__path__
+    (folder,) = papers.__path__
     plain = [
         str(path)
         for path in Path(folder).glob("*/*.py")

@@ -13,6 +13,7 @@ from undirected.models.nonnegative import NonnegativeBM
 from undirected.papers.nnbm._common import compare
 
 TITLE = "Learning on a square grid with random biases"
+REPEATS = "data.trials"
 
 PAPER = {"Downs": (0.515, 0.376), "SusP": (0.297, 0.095), "I-SusP": (0.153, 0.060)}
 

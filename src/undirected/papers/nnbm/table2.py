@@ -13,6 +13,7 @@ from undirected.models.nonnegative import NonnegativeBM
 from undirected.papers.nnbm._common import compare
 
 TITLE = "Learning a neural model of orientation tuning"
+REPEATS = "data.trials"
 
 PAPER = {"Downs": (10.772, 0.700), "SusP": (1.644, 0.151), "I-SusP": (0.480, 0.107)}
 

@@ -22,6 +22,7 @@ from undirected.models import GaussianRBM
 from undirected.report.images import image_grid
 
 TITLE = "Completing faces with a Gaussian RBM"
+REPEATS = "runs"
 
 SHAPE = (28, 20)
 QUERIES = {"random pixels": UniformQueries(0.5), "5x5 patches": PatchQueries(SHAPE, (5, 5))}
@@ -193,6 +194,6 @@ def _rows(method: str, values: Float[np.ndarray, "runs cases 2"]) -> list[Row]:
     for c, case in enumerate(QUERIES):
         for m, metric in enumerate(("NCE, square not halved (nats)", "NCE (nats)")):
             paper = PAPER[method][c] if m == 0 and method in PAPER else None
-            one = Row.average(case, method, metric, values[:, c, m], paper, better="lower")
+            one = Row.over_runs(case, method, metric, values[:, c, m], paper, better="lower")
             rows.append(one)
     return rows

@@ -25,6 +25,7 @@ from undirected.papers.query_training._baselines import (
 from undirected.papers.query_training._common import BITS, query_train, scores
 
 TITLE = "Random queries on eight data sets"
+REPEATS = "runs"
 
 NAMES = ["adult", "connect4", "digits", "dna", "mushrooms", "nips", "ocr_letters", "web"]
 _PAPER = {
@@ -166,7 +167,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
 
 def _row(name: str, method: str, model: str, values: np.ndarray) -> Row:
     paper = PAPER.get((name, method, model))
-    return Row.average(name, f"{method}, {model}", "NCE (bits)", values, paper, better="lower")
+    return Row.over_runs(name, f"{method}, {model}", "NCE (bits)", values, paper, better="lower")
 
 
 def _quoted(name: str, method: str, model: str) -> Row:
