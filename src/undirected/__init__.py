@@ -26,8 +26,8 @@ _ROOMS = {
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket log_mmd pseudo_log_likelihood rhat",
-    "undirected.io": "read_table write_table",
-    "undirected.tasks": "evaluate fit load log_partition query read_network sample save "
+    "undirected.io.tables": "read_table write_table",
+    "undirected.tasks": "Settings evaluate fit load log_partition query read_network sample save "
     "train_table",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}

@@ -10,6 +10,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
+from undirected.core.random import make_key
 from undirected.factors import Bilinear
 
 
@@ -39,14 +40,17 @@ class RBM(eqx.Module):
         cls,
         n_visible: int,
         n_hidden: int,
-        key: Key[Array, ""],
+        key: Key[Array, ""] | None = None,
         *,
+        seed: int | None = None,
         label_states: int = 0,
         scale: float = 0.01,
         means: Float[Array, " V"] | None = None,
     ) -> "RBM":
         """Small Gaussian weights; visible biases at the data's base rates, given `means`."""
-        weights = scale * jax.random.normal(key, (n_visible, n_hidden))
+        weights = scale * jax.random.normal(
+            make_key("RBM.create", key, seed), (n_visible, n_hidden)
+        )
         model = cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden), label_states)
         if means is None:
             return model

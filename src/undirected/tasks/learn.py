@@ -10,6 +10,7 @@ from jaxtyping import Array, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Marginal, Objective, Summable
+from undirected.core.random import make_key
 from undirected.inference import MeanField, SumProduct
 from undirected.learning import (
     Batches,
@@ -21,7 +22,7 @@ from undirected.learning import (
 )
 from undirected.learning import fit as run_fit
 from undirected.tasks.choose import kernel_for
-from undirected.tasks.rows import key_of, visible_rows
+from undirected.tasks.rows import visible_rows
 
 STEPS = 4000
 """Steps of a fit of which neither steps nor epochs are given, within 3 to 200 epochs."""
@@ -70,7 +71,7 @@ def fit(
         >>> float(un.query(fitted, [[1, float("nan"), 0]])[0, 1]) > 0.9
         True
     """
-    own_key = key_of("fit", key, seed)
+    own_key = make_key("fit", key, seed)
     batches = data if isinstance(data, Batches) else _batches(model, data, batch, seed)
     if steps is None and epochs is None:
         epochs = float(np.clip(STEPS * batches.size / batches.rows, 3, 200).round())

@@ -15,10 +15,11 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Layout, check_discrete, marginals
 from undirected.core.potentials import Potentials, Status, clamp, lowered
 from undirected.core.protocols import Lowerable
+from undirected.core.random import make_key
 from undirected.inference import Elimination, Exact, Inference, MaxProduct, MeanField, SumProduct
 from undirected.sampling import run_chains
 from undirected.tasks.choose import kernel_for
-from undirected.tasks.rows import clamped_start, evidence_row, key_of, visible_rows
+from undirected.tasks.rows import clamped_start, evidence_row, visible_rows
 
 METHODS = ("auto", "bp", "mf", "gibbs", "exact", "map")
 SMALL_TABLES = 2**22
@@ -98,7 +99,7 @@ def answer_rows(
 
     Rows whose belief propagation does not settle are asked once more, with damping.
     """
-    own_key, layout = key_of("query", key, seed), _layout(model)
+    own_key, layout = make_key("query", key, seed), _layout(model)
     values = visible_rows("query", layout, rows)
     routine = _routine(model, method, len(values))
     if routine is None:

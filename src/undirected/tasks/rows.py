@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
@@ -80,14 +79,3 @@ def clamped_start(
     x = x.at[:, : rows.shape[1]].set(jnp.where(seen, rows, x[:, : rows.shape[1]]))
     hidden = jnp.ones((len(rows), layout.n - rows.shape[1]), bool)
     return x, jnp.concatenate([~seen, hidden], 1)
-
-
-def key_of(caller: str, key: Any, seed: int | None) -> Key[Array, ""]:
-    """A JAX key from `key=` or `seed=`."""
-    if key is not None and seed is not None:
-        raise UndirectedError(f"{caller}: got both key and seed; pass one of them")
-    if key is not None:
-        return key
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
-        raise UndirectedError(f"{caller}: seed is {seed!r:.40}; pass a whole number")
-    return jax.random.key(int(seed or 0))

@@ -12,9 +12,10 @@ from undirected.core.chunks import BUDGET, map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, marginals
 from undirected.core.protocols import Kernel
+from undirected.core.random import make_key
 from undirected.sampling import run_chains
 from undirected.tasks.choose import kernel_for
-from undirected.tasks.rows import clamped_start, evidence_row, key_of
+from undirected.tasks.rows import clamped_start, evidence_row
 
 
 def sample(
@@ -53,7 +54,7 @@ def sample(
     for name, value in (("count", count), ("sweeps", sweeps)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise UndirectedError(f"sample: {name} is {value!r:.40}; pass a whole number from 1")
-    mover, own_key = kernel_for(model) if kernel is None else kernel, key_of("sample", key, seed)
+    mover, own_key = kernel_for(model) if kernel is None else kernel, make_key("sample", key, seed)
     layout = model.layout
     rows = np.broadcast_to(evidence_row("sample", layout, given), (count, layout.n_visible))
 
