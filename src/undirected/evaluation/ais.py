@@ -341,7 +341,8 @@ def _check(path: Any, confidence: float) -> None:
         raise UndirectedError(f"ais: confidence is {confidence}; wanted a value between 0 and 1")
     if not (hasattr(path, "base") and hasattr(path, "target")):
         raise UndirectedError(
-            f"ais: path is a {type(path).__name__}; pass ModelPath(model.independent(data_means), model)"
+            f"ais: path is a {type(path).__name__}; pass "
+            "ModelPath(model.independent(data_means), model)"
         )
     if path.base.layout != path.target.layout:
         raise UndirectedError("ais: base and target differ in layout; use target.independent()")
