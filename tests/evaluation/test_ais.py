@@ -12,7 +12,7 @@ from scipy import stats
 from tests import oracle
 from tests.evaluation.reference import make_rbm, make_torus, rbm_log_z, torus_log_z
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.evaluation import AISResult, Bracket, ais, bracket, reverse_ais
+from undirected.evaluation import AISResult, Bracket, ais, bracket, brackets, reverse_ais
 from undirected.evaluation.ais import _block, _log_mean
 from undirected.models import RBM, ModelPath
 from undirected.sampling import BlockGibbs, Gibbs, GibbsState
@@ -233,6 +233,24 @@ def test_bracket_runs_both_ways(rbm):
         assert both.agree
         assert both.interval[0] <= log_z <= both.interval[1]
         assert both.log_z == pytest.approx((both.lower.log_z + both.upper.log_z) / 2)
+
+
+def test_brackets_of_several_models_are_their_own():
+    """Each pair of 99.99 % intervals holds the log Z of its own model and not that of the other."""
+    models = [make_rbm(12, 5, 1.0, seed) for seed in (0, 1)]
+    paths = [ModelPath(model.independent(), model) for model in models]
+    found = brackets(
+        paths, BlockGibbs(), jax.random.key(0), chains=50, betas=BETAS, confidence=0.9999
+    )
+    exact = [rbm_log_z(*jax.tree.leaves(model)) for model in models]
+    assert abs(exact[0] - exact[1]) > 1
+    for i, one in enumerate(found):
+        for side in (one.lower, one.upper):
+            assert side.interval[0] <= exact[i] <= side.interval[1]
+            assert not side.interval[0] <= exact[1 - i] <= side.interval[1]
+        assert one.lower.samples.shape == (50, 17)
+    with pytest.raises(UndirectedError, match="the base has couplings"):
+        brackets([ModelPath(models[0], models[0])], BlockGibbs(), jax.random.key(0))
 
 
 def test_bracket_says_when_the_sides_disagree():

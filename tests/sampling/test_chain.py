@@ -15,7 +15,7 @@ from undirected.core import factors, graph
 from undirected.core.diagnostics import ess, rhat
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.potentials import Edges
+from undirected.factors import Edges
 from undirected.inference import Exact
 from undirected.models import RBM, FactorGraph, Ising, discrete
 from undirected.sampling import (

@@ -1,7 +1,7 @@
 """Evaluation: numbers to report, each with its error."""
 
 from undirected.core.diagnostics import ess, rhat
-from undirected.evaluation.ais import AISResult, Bracket, ais, bracket, reverse_ais
+from undirected.evaluation.ais import AISResult, Bracket, ais, bracket, brackets, reverse_ais
 from undirected.evaluation.cross_entropy import (
     CalibrationBin,
     binary_cross_entropy,
@@ -26,6 +26,7 @@ __all__ = [
     "ais",
     "binary_cross_entropy",
     "bracket",
+    "brackets",
     "calibration",
     "calibration_error",
     "categorical_cross_entropy",

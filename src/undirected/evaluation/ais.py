@@ -1,6 +1,7 @@
 """Annealed importance sampling: the log partition function of any model at the end of a path."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,6 +141,37 @@ def bracket(
     return Bracket(lower, upper)
 
 
+def brackets(
+    paths: Sequence[Any],
+    kernel: Kernel,
+    key: Key[Array, ""],
+    *,
+    chains: int = 100,
+    betas: int | ArrayLike = 1000,
+    confidence: float = 0.99,
+) -> list[Bracket]:
+    """`bracket` of several paths between models of one shape, whose chains move side by side."""
+    schedule = _schedule(betas)
+    for path in paths:
+        _check(path, confidence)
+    arrays = [eqx.filter(path, eqx.is_inexact_array) for path in paths]
+    rest = eqx.filter(paths[0], eqx.is_inexact_array, inverse=True)
+    stacked = eqx.combine(jax.tree.map(lambda *a: jnp.stack(a), *arrays), rest)
+    start_key, choice, forward, backward = (
+        jax.random.split(part, len(paths)) for part in jax.random.split(key, 4)
+    )
+    begun = [_start(path.base, chains, k) for path, k in zip(paths, start_key, strict=True)]
+    x, log_w = _anneal(stacked, kernel, jnp.stack([x for x, _ in begun]), schedule, forward)
+    lower = [_result(w, z, 1, confidence, s) for w, (_, z), s in zip(log_w, begun, x, strict=True)]
+    picked = [
+        one.samples[jax.random.categorical(k, jnp.asarray(one.log_weights), shape=(chains,))]
+        for one, k in zip(lower, choice, strict=True)
+    ]
+    x, log_w = _anneal(stacked, kernel, jnp.stack(picked), schedule[::-1], backward)
+    upper = [_result(w, z, -1, confidence, s) for w, (_, z), s in zip(log_w, begun, x, strict=True)]
+    return [Bracket(*both) for both in zip(lower, upper, strict=True)]
+
+
 @eqx.filter_jit
 def _start(base: Any, chains: int, key: Key[Array, ""]) -> tuple[Array, Array]:
     """Exact samples of a model without couplings, and its log Z."""
@@ -169,14 +201,20 @@ def _alone(block: Block) -> Block:
 
 
 def _anneal(
-    path: Any, kernel: Kernel, x: Float[Array, "chains n"], betas: np.ndarray, key: Key[Array, ""]
-) -> tuple[Float[Array, "chains n"], Float[Array, " chains"]]:
+    path: Any,
+    kernel: Kernel,
+    x: Float[Array, "*models chains n"],
+    betas: np.ndarray,
+    key: Key[Array, "*models"],
+) -> tuple[Float[Array, "*models chains n"], Float[Array, "*models chains"]]:
     """Last states and log weights of chains led from betas[0] to betas[-1].
+
+    With an axis over models in front, so have the parameters of the path.
 
     Blocks of betas double until one takes `BLOCK` seconds; Ctrl-C is answered between two blocks.
     """
     steps = jnp.asarray(betas, x.dtype)
-    chains = x, jnp.zeros(x.shape[0], x.dtype), key
+    chains = x, jnp.zeros(x.shape[:-1], x.dtype), key
     known = _known()
     start, size = 1, ON_GPU if known else 1
     while start < len(steps):
@@ -200,6 +238,19 @@ def _block(
     path: Any, kernel: Kernel, chains: tuple, steps: Array, start: Array, count: int | Array
 ) -> tuple[Float[Array, "chains n"], Float[Array, " chains"], Key[Array, ""]]:
     """States, log weights and key of chains led from steps[start - 1] over `count` steps."""
+    if chains[0].ndim == 2:
+        return _lead(path, kernel, chains, steps, start, count)
+    axes = jax.tree.map(lambda a: 0 if eqx.is_inexact_array(a) else None, path)
+    each = eqx.filter_vmap(
+        lambda path, chains: _lead(path, kernel, chains, steps, start, count), in_axes=(axes, 0)
+    )
+    return each(path, chains)
+
+
+def _lead(
+    path: Any, kernel: Kernel, chains: tuple, steps: Array, start: Array, count: int | Array
+) -> tuple[Float[Array, "chains n"], Float[Array, " chains"], Key[Array, ""]]:
+    """The same for the chains of one model."""
     free = jnp.ones(chains[0].shape[-1], bool)
 
     def one(k: Array, chains: tuple) -> tuple:
@@ -291,7 +342,8 @@ def _check(path: Any, confidence: float) -> None:
         raise UndirectedError(f"ais: confidence is {confidence}; wanted a value between 0 and 1")
     if not (hasattr(path, "base") and hasattr(path, "target")):
         raise UndirectedError(
-            f"ais: path is a {type(path).__name__}; pass Path(model.independent(data_means), model)"
+            f"ais: path is a {type(path).__name__}; pass "
+            "ModelPath(model.independent(data_means), model)"
         )
     if path.base.layout != path.target.layout:
         raise UndirectedError("ais: base and target differ in layout; use target.independent()")

@@ -17,6 +17,7 @@ from undirected import data
 from undirected.core.protocols import Info
 from undirected.data.ownership import CONTOUR, OUT, SIDE
 from undirected.evaluation.estimate import Estimate, mean
+from undirected.experiments.claims import Claim, Meets
 from undirected.experiments.fitting import fit
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
@@ -67,6 +68,13 @@ CONFIG: dict[str, dict[str, Any]] = {
     },
     "full": _FULL,
 }
+CLAIMS = [
+    Claim(
+        "Query training finds the inside of noisy contours, as well as printed.",
+        "IoU 96.97 %, 0.0398 nats",
+        [Meets("test", "IoU (%)", "QT"), Meets("test", "NCE (nats)", "QT")],
+    ),
+]
 
 
 @dataclass(frozen=True)
