@@ -36,6 +36,7 @@ from undirected.models import (
     SpinForm,
     Stack,
     discrete,
+    markov_network,
 )
 
 MIXED = Layout(
@@ -131,6 +132,9 @@ FIRST: dict[str, Any] = {
 LATER: dict[str, Any] = {
     "nonnegative_torus": lambda: nonnegative(torus(3, 3)),
     "convolutional_or": convolutional_or,
+    "named": lambda: markov_network(
+        {"sky": ["clear", "grey", "NaN"], 7: 2}, {("sky", 7): [[1, 2], [3, 4], [5, 6]]}
+    ),
     "spin_form": lambda: SpinForm(ising(torus(3, 3))),
     "path": lambda: ModelPath(rbm(), rbm()),
     "stack": lambda: Stack(

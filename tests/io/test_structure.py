@@ -21,7 +21,7 @@ from tests.io.saved import ALL, FIRST, cast, nonnegative, ramp, rbm
 from tests.io.toy import Toy
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.graph import Graph, torus
-from undirected.core.layout import Block, Layout
+from undirected.core.layout import Block, Labels, Layout
 from undirected.inference import QueryNetwork
 from undirected.io import classes, structure
 from undirected.io.model_files import describe_model, load_model, save_model
@@ -34,7 +34,10 @@ HALF = {
     "float8": lambda: cast(rbm(), jnp.float8_e4m3fn),
 }
 # Mutations of `damage.mutated` after which a file describes another model, and a right one.
-RIGHT = re.compile(r"sides becomes None|/excess becomes|/factors/tuple/\d+ is (removed|doubled)")
+RIGHT = re.compile(
+    r"sides becomes None|/excess becomes|/factors/tuple/\d+ is (removed|doubled)"
+    r"|/labels becomes None|/labels/fields/(names|states)/\S+ (becomes|is negated)"
+)
 
 
 class Colour(enum.Enum):
@@ -430,6 +433,8 @@ def test_old_files_changed_at_random_end_in_one_error(tmp_path):
 def test_layouts_and_graphs_check_themselves():
     with pytest.raises(UndirectedError, match="block 'a' has variables of 1 states"):
         Layout((Block("a", 0, 3, states=1),))
+    with pytest.raises(UndirectedError, match="1 names, 2 lists of states and an order of 2 for 2"):
+        Layout((Block("a", 0, 2),), Labels(("x",), (None, None), (0, 1)))
     with pytest.raises(UndirectedError, match=r"the product of the sides of a torus is 4"):
         Graph(jnp.zeros((2, 2), int), None, jnp.zeros((1, 4), int), 4, (2, 3))
     group = ALL["groups"]().factors[7]
