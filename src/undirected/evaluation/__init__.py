@@ -1,7 +1,7 @@
 """Evaluation: numbers to report, each with its error."""
 
 from undirected.core.diagnostics import ess, rhat
-from undirected.evaluation.ais import AISResult, Bracket, ais, bracket, reverse_ais
+from undirected.evaluation.ais import AISResult, Bracket, ais, ais_rows, bracket, reverse_ais
 from undirected.evaluation.cross_entropy import (
     CalibrationBin,
     binary_cross_entropy,
@@ -24,6 +24,7 @@ __all__ = [
     "CalibrationBin",
     "Estimate",
     "ais",
+    "ais_rows",
     "binary_cross_entropy",
     "bracket",
     "calibration",

@@ -35,12 +35,13 @@ MOST_STATES = 2**26
 class Exact(eqx.Module):
     """Sums over all states in chunks; blocks that are independent given the rest are summed out.
 
-    An RBM costs 2^min(V, H) states. At temperature 0 the beliefs are those of the best state; where
-    several are best, a mean of them.
+    An RBM costs 2^min(V, H) states; more than `most` are refused. At temperature 0 the beliefs are
+    those of the best state; where several are best, a mean of them.
     """
 
     temperature: float | Array = 1.0
     chunk: int = 2**12
+    most: int = MOST_STATES
 
     @eqx.filter_jit
     def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
@@ -49,9 +50,9 @@ class Exact(eqx.Module):
         check_potentials("exact", p)
         listed = _listed_blocks(p)
         states = prod(_states(p.layout.blocks[i]) for i in listed)
-        if states > MOST_STATES:
+        if states > self.most:
             raise UndirectedError(
-                f"exact: {states:.3g} states to sum over (limit {MOST_STATES}); use Transfer or "
+                f"exact: {states:.3g} states to sum over (limit {self.most}); use Transfer or "
                 "Elimination on a narrow graph, belief propagation, or AIS for log Z"
             )
         size = min(self.chunk, states)
