@@ -228,6 +228,15 @@ def test_a_wide_interval_is_said(evaluate):
     assert low <= found["log_z"] <= high
 
 
+def test_models_of_more_states_than_a_float_can_count(evaluate):
+    """2^3600 states, and no narrow order: exact sums are refused, annealing answers."""
+    model = random(Ising.create(torus(60, 60)), scale=0.1)
+    code, _, err = evaluate(model, np.zeros((2, 3600)), "--method", "exact")
+    assert code == 1
+    assert "2^3600 states to sum over" in err
+    assert "use --method ais" in err
+
+
 def test_exact_where_there_is_none_is_refused(evaluate):
     code, _, err = evaluate(nonnegative(), np.ones((2, 3)), "--method", "exact")
     assert code == 1

@@ -4,7 +4,7 @@ Beliefs are the gradient of log Z with respect to the potentials, so every facto
 """
 
 from itertools import product
-from math import prod
+from math import log2, prod
 
 import equinox as eqx
 import jax
@@ -52,8 +52,8 @@ class Exact(eqx.Module):
         states = prod(_states(p.layout.blocks[i]) for i in listed)
         if states > self.most:
             raise UndirectedError(
-                f"exact: {states:.3g} states to sum over (limit {self.most}); use Transfer or "
-                "Elimination on a narrow graph, belief propagation, or AIS for log Z"
+                f"exact: about 2^{log2(states):.0f} states to sum over (limit {self.most}); use "
+                "Transfer or Elimination on a narrow graph, belief propagation, or AIS for log Z"
             )
         size = min(self.chunk, states)
         starts = jnp.arange(0, states, size, dtype=jnp.int32)
