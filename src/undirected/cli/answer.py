@@ -1,8 +1,9 @@
-"""`undirected query | sample | evaluate`: what a fitted model has to say."""
+"""`undirected query | sample`: what a fitted model has to say."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,23 @@ from jaxtyping import Array, Float, Key
 from undirected.cli import console
 from undirected.core.errors import UndirectedError
 from undirected.core.files import check_place
+from undirected.core.layout import Domain
 from undirected.core.potentials import batch_axes, clamp
-from undirected.evaluation import bracket, log_likelihood, pseudo_log_likelihood
-from undirected.inference import (
-    Exact,
-    MaxProduct,
-    MeanField,
-    QueryNetwork,
-    SumProduct,
-    Transfer,
-)
+from undirected.core.protocols import Model
+from undirected.inference import Exact, MaxProduct, MeanField, QueryNetwork, SumProduct
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import check_writable, read_table, write_table
 from undirected.learning import answers as ask_network
-from undirected.models import RBM, ModelPath
 from undirected.report.images import image_grid
-from undirected.sampling import BlockGibbs, ChainResult, Gibbs, init_state, run_chains
+from undirected.sampling import (
+    BlockGibbs,
+    ChainResult,
+    GaussianGibbs,
+    Gibbs,
+    RectifiedGibbs,
+    init_state,
+    run_chains,
+)
 
 BUDGET = 512 * 2**20
 """Bytes that the messages of one chunk of rows may take."""
@@ -51,6 +53,11 @@ class Saved:
 def open_model(folder: Path) -> Saved:
     """Load a model folder."""
     model = load_model(folder)
+    if not isinstance(model, Model):
+        raise UndirectedError(
+            f"{folder}: a {type(model).__name__} gives outputs for features, which a table of its "
+            "outputs does not hold; use it from Python, as model.at(features)"
+        )
     extra = describe_model(folder)["extra"]
     names = extra.get("names") or [f"x{i}" for i in range(model.layout.n_visible)]
     image, means = extra.get("image"), extra.get("means")
@@ -190,8 +197,24 @@ def sample_given(
 
 
 def kernel_for(model: Any) -> Any:
-    """The Gibbs kernel that suits a model."""
-    return BlockGibbs() if isinstance(model, RBM) else Gibbs()
+    """The first Gibbs kernel that takes a model: one step is traced, nothing is computed."""
+
+    def step(kernel: Any, model: Any, x: Array, key: Key[Array, ""]) -> Array:
+        free = jnp.ones(model.layout.n, bool)
+        return kernel.step(model, kernel.init(model, x, key), free, key)[0].x
+
+    x, refusals = jax.ShapeDtypeStruct((1, model.layout.n), jnp.zeros(()).dtype), []
+    for kernel in (BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs()):
+        try:
+            eqx.filter_eval_shape(partial(step, kernel), model, x, jax.random.key(0))
+        except UndirectedError as error:
+            refusals.append(str(error))
+        else:
+            return kernel
+    raise UndirectedError(
+        f"no Gibbs sampler takes this {type(model).__name__} ({refusals[1]}); "
+        "from Python GibbsWithGradients or PerturbAndMap may"
+    )
 
 
 def sample_model(
@@ -234,87 +257,13 @@ def sample_model(
     console.result(summary, js, [f"Wrote {out}: {count} samples"] + ([f"Wrote {png}"] * bool(png)))
 
 
-def evaluate_table(
-    folder: Path,
-    table: Path,
-    header: bool | None,
-    method: str,
-    chains: int,
-    betas: int,
-    seed: int,
-    js: bool,
-) -> None:
-    """Print the log-likelihood of a table under a model."""
-    if method not in ("auto", "exact", "ais"):
-        raise UndirectedError(f"evaluate: method '{method}' is unknown; pass auto, exact or ais")
-    saved = open_model(folder)
-    values = read_for(saved, table, header)
-    complete = values[~np.isnan(values).any(1)]
-    if not len(complete):
-        raise UndirectedError(
-            f"{table}: every row has missing entries; the log-likelihood needs complete rows"
-        )
-    if len(complete) < len(values):
-        console.say(f"{table}: {len(values) - len(complete)} rows with missing entries left out")
-    log_z, interval, how, agree = log_partition(saved, method, chains, betas, seed)
-    ll = log_likelihood(saved.model, complete, log_z)
-    pl = pseudo_log_likelihood(saved.model, complete)
-    summary = {
-        "log_likelihood": ll.mean,
-        "stderr": ll.stderr,
-        "log_z": log_z,
-        "log_z_interval": list(interval),
-        "log_z_method": how,
-        "log_z_settled": agree,
-        "pseudo_log_likelihood": pl.mean,
-        "rows": len(complete),
-    }
-    doubt = max(interval[1] - log_z, log_z - interval[0])
-    from_z = f" (± {doubt:.3f} from log Z, 99 %)" if how == "ais" else ""
-    lines = [
-        f"log-likelihood per row   {ll.mean:.3f} ± {ll.stderr:.3f} nats{from_z}",
-        f"log Z                    {log_z:.3f} by {how}",
-        f"pseudo-log-likelihood    {pl.mean:.3f} ± {pl.stderr:.3f}",
-    ]
-    if not agree:
-        lines.append("note: AIS from below and from above do not meet; use more --betas")
-    console.result(summary, js, lines)
-
-
-def log_partition(
-    saved: Saved, method: str, chains: int, betas: int, seed: int
-) -> tuple[float, tuple[float, float], str, bool]:
-    """log Z, its interval, how it was found, and whether the estimate settled."""
-    model = saved.model
-    exact = _exact(model, required=method == "exact") if method != "ais" else None
-    if exact is not None:
-        log_z = float(exact(model.lower()).log_z)
-        return log_z, (log_z, log_z), "exact", True
-    path = ModelPath(model.independent(saved.means), model)
-    both = bracket(path, kernel_for(model), jax.random.key(seed), chains=chains, betas=betas)
-    return both.log_z, both.interval, "ais", both.agree
-
-
-def _exact(model: Any, required: bool) -> Any:
-    """An exact routine that can afford the model; None, or an error, where there is none."""
-    layers = (model.n_visible, model.n_hidden) if isinstance(model, RBM) else (model.n,)
-    if min(layers) <= 20:
-        return Exact()
-    if not isinstance(model, RBM) and model.graph is not None:
-        try:
-            return Transfer.plan(model.graph)
-        except UndirectedError:
-            pass
-    if required:
-        raise UndirectedError("evaluate: the model is too large for exact; use --method ais")
-    return None
-
-
 def read_for(
     saved: Saved, path: Path, header: bool | None = None, grey: bool = False
 ) -> np.ndarray:
     """Read a table for a model: its columns in the model's order, found by name where named so."""
-    table = read_table(path, binary=not grey, grey=grey, header=header)
+    blocks = [block for block in saved.model.layout.blocks if block.visible]
+    discrete = all(block.domain in (Domain.BINARY, Domain.CATEGORICAL) for block in blocks)
+    table = read_table(path, binary=discrete and not grey, grey=grey, header=header)
     if set(table.names) == set(saved.names) and len(table.names) == len(saved.names):
         order = [table.names.index(name) for name in saved.names]
         return table.values[:, order]

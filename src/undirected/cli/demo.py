@@ -12,7 +12,8 @@ import numpy as np
 
 from undirected import data
 from undirected.cli import console
-from undirected.cli.answer import Saved, log_partition, query, sample_given
+from undirected.cli.answer import Saved, query, sample_given
+from undirected.cli.evaluate import log_partition
 from undirected.cli.restore import SIDE, restore
 from undirected.cli.train import train_with_bar
 from undirected.core.units import log_normaliser
@@ -81,16 +82,17 @@ def _score(
 ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Test log-likelihood against that of independent pixels."""
     console.say("estimating the log-likelihood by annealed importance sampling")
-    log_z, interval, _, agree = log_partition(saved, "ais", chains=100, betas=3000, seed=seed)
+    log_z = log_partition(saved, "ais", chains=100, betas=3000, seed=seed)
     base = saved.model.independent(saved.means)
     base_log_z = float(log_normaliser(base.layout, base.lower().fields))
     metric = "log-likelihood per digit (nats)"
     rows = [
         _row(metric, "higher", "independent pixels", log_likelihood(base, test, base_log_z)),
-        _row(metric, "higher", "RBM", log_likelihood(saved.model, test, log_z)),
+        _row(metric, "higher", "RBM", log_likelihood(saved.model, test, log_z.value)),
     ]
-    low, high = interval
-    meet = "estimates from below and above meet" if agree else "the two estimates do not meet"
+    low, high = log_z.interval
+    meet = log_z.sides is None or log_z.sides.meet
+    meet = "estimates from below and above meet" if meet else "the two estimates do not meet"
     return rows, {"log Z of the RBM": [f"{low:.1f} to {high:.1f} (99 %)", meet]}
 
 
