@@ -188,7 +188,7 @@ def test_evidence_of_both_generations(tmp_path, text, sets):
         ("1\n2 0 1", "line 2: 2 numbers follow where set 0 has 2 observed variables"),
         ("1\n1 0 1\n5", "line 3: 5 comes after the last pair"),
         ("1 3 0", "variable 3 is observed; variables are 0 to 2"),
-        ("1 2 3", "variable 2 is in state 3; its states are 0 to 2"),
+        ("1 2 3", "variable 2 has no state 3; pass one of 0 to 2"),
         ("2 1 0 1 1", "variable 1 is observed twice"),
         ("1 99999999999999999999 0", "should be a number of the evidence"),
     ],

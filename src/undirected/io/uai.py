@@ -149,10 +149,8 @@ def _evidence(
             last = len(model.cardinalities) - 1
             raise tokens.error(f"variable {variable} is observed; variables are 0 to {last}")
         if model is not None and state >= model.cardinalities[variable]:
-            last = model.cardinalities[variable] - 1
-            raise tokens.error(
-                f"variable {variable} is in state {state}; its states are 0 to {last}"
-            )
+            most = model.cardinalities[variable] - 1
+            raise tokens.error(f"variable {variable} has no state {state}; pass one of 0 to {most}")
         found[variable] = state
     return found
 
