@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.inference.test_relabelling import PAIRS, dense_weights, turned
+from tests.relabelled import PAIRS, dense_weights, turned
 from undirected.core.potentials import shift
 from undirected.inference import MPLP, Exact, LinearProgram, MaxProduct
 from undirected.ops import lattice
