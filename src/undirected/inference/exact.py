@@ -84,6 +84,7 @@ class Transfer(Inference):
     order: Int[Array, " n"]
     slots: Int[Array, "n w"]
     width: int = eqx.field(static=True)
+    n_edges: int = eqx.field(static=True)
     temperature: float | Array = 1.0
 
     @classmethod
@@ -101,7 +102,8 @@ class Transfer(Inference):
             )
         slots = np.full((graph.n, width), graph.n_edges, np.int32)
         slots[ends[:, 1], ends[:, 1] - ends[:, 0] - 1] = np.arange(graph.n_edges)
-        return cls(jnp.asarray(order, jnp.int32), jnp.asarray(slots), width, temperature)
+        places = jnp.asarray(order, jnp.int32), jnp.asarray(slots)
+        return cls(*places, width, graph.n_edges, temperature)
 
     @property
     def finds_best_state(self) -> bool:
@@ -112,6 +114,12 @@ class Transfer(Inference):
         if not (len(p.factors) == 1 and isinstance(p.factors[0], Edges) and p.layout.is_binary):
             names = ", ".join(type(f).__name__ for f in p.factors)
             raise UndirectedError(f"Transfer: needs one Edges group on binary units, got {names}")
+        planned, got = (len(self.order), self.n_edges), (p.layout.n, p.factors[0].graph.n_edges)
+        if planned != got:
+            raise UndirectedError(
+                f"Transfer: planned for {planned[0]} units and {planned[1]} edges, this model has "
+                f"{got[0]} and {got[1]}; use Transfer.plan(model.graph)"
+            )
         log_z, slope = eqx.filter_value_and_grad(self._log_z)(p)
         return _as_beliefs(p, slope, log_z)
 

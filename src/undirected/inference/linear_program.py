@@ -12,13 +12,14 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import check_binary
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Beliefs, Potentials, Status, inner, lowered, statistics
-from undirected.core.units import best
 from undirected.factors import require
-from undirected.inference.base import Inference
+from undirected.inference.base import Inference, rounded
 from undirected.inference.elimination import state_levels, table_list
 
 MOST = 2**16
 """Entries of the largest table that is taken."""
+ALMOST = 1e-6
+"""How near to 0, 1/2 or 1 a marginal of the relaxation must be to count as such."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,16 @@ class Relaxation:
     @property
     def integral(self) -> bool:
         """Whether the optimum is a state: then it is a best one."""
-        return bool(np.abs(self.unary - np.rint(self.unary)).max(initial=0.0) < 1e-6)
+        return bool(np.abs(self.unary - np.rint(self.unary)).max(initial=0.0) < ALMOST)
 
 
 class LinearProgram(Inference):
     """Best states by the LP relaxation (pmp, eq. 5 without entropy), with rounding.
 
     Takes every model whose groups can be written as tables. Where the relaxation's optimum is no
-    state it is rounded (one half to 0), and the status is FRACTIONAL. Runs on the host, one
-    instance after the other: it cannot be traced by `jit` or `vmap`.
+    state it is rounded (one half by the field that the unit feels there), and the status is
+    FRACTIONAL. Runs on the host, one instance after the other: it cannot be traced by `jit` or
+    `vmap`.
 
     Args:
         solver: "highs", or for binary pairwise models "cut": an optimum of values 0, 1/2 and 1 as
@@ -68,7 +70,7 @@ class LinearProgram(Inference):
     def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
         """Beliefs of the rounded state; `log_z` is its value. `relax` has the relaxation itself."""
         found = self.relax(p)
-        x = best(p.layout, jnp.asarray(found.unary - 0.5, p.unary.dtype))
+        x = rounded(p, jnp.asarray(found.unary - 0.5, p.unary.dtype), ALMOST)
         state = statistics(p, x)
         status = int(Status.CONVERGED if found.integral else Status.FRACTIONAL)
         return eqx.tree_at(
@@ -78,6 +80,11 @@ class LinearProgram(Inference):
     def relax(self, model: Any) -> Relaxation:
         """Solve the relaxation of one instance."""
         p = lowered("linear program", model)
+        if p.unary.ndim > 1:
+            raise UndirectedError(
+                f"linear program: got potentials of {p.unary.shape[:-1]} instances; relax one at a "
+                "time (a call of the routine takes many)"
+            )
         if self.solver == "cut":
             return _by_cut(p)
         if p.layout.is_binary and all(factor.pairwise for factor in p.factors):
