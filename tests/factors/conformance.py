@@ -25,6 +25,7 @@ from undirected.factors import (
     logical_and,
     logical_or,
     pool,
+    potts,
     tables,
 )
 from undirected.models import FactorGraph, discrete
@@ -307,6 +308,30 @@ def stamps() -> Row:
     )
 
 
+def potts_pairs(pairs: list[tuple[int, int]], *, shared: bool, tree: bool = True) -> Row:
+    """Three variables of three states; without a list of pairs, all of them are joined."""
+    ends = np.array(pairs or [(0, 1), (0, 2), (1, 2)])
+    weight = normal(3, 3) if shared else normal(len(ends), 3, 3)
+
+    def group(layout: Layout, weight: np.ndarray) -> Factor:
+        return potts(layout, weight, from_edges(3, pairs) if pairs else None)
+
+    def statistic(s: np.ndarray) -> np.ndarray:
+        found = np.zeros((len(ends), 3, 3))
+        found[np.arange(len(ends)), s[ends[:, 0]], s[ends[:, 1]]] = 1
+        return found.sum(0) if shared else found
+
+    return Row(
+        {"y": (3, 3)},
+        lambda layout: group(layout, weight),
+        lambda s: float((weight * statistic(s)).sum()),
+        statistic,
+        lambda layout: (group(layout, weight[..., ::-1, ::-1].copy()), 0.0),
+        frozenset({"cut"}),
+        tree,
+    )
+
+
 ROWS: dict[str, Row] = {
     "bilinear star": bilinear(3, 1, tree=True),
     "bilinear loop": bilinear(2, 2, tree=False),
@@ -327,4 +352,7 @@ ROWS: dict[str, Row] = {
     "counts": counts(shared=False),
     "shared count": counts(shared=True),
     "convolutional or": stamps(),
+    "potts": potts_pairs([(0, 1), (1, 2)], shared=False),
+    "shared potts": potts_pairs([(0, 1), (1, 2)], shared=True),
+    "dense potts": potts_pairs([], shared=False, tree=False),
 }

@@ -8,6 +8,7 @@ from undirected.factors.edges import Edges
 from undirected.factors.incidence import Incidence
 from undirected.factors.logical import Logic, logical_and, logical_or
 from undirected.factors.pool import Pool, pool
+from undirected.factors.potts import PottsPairs, potts
 from undirected.factors.squares import Squares
 from undirected.factors.symmetric import Symmetric
 from undirected.factors.tables import Tables, tables
@@ -24,6 +25,7 @@ __all__ = [
     "Messages",
     "Pairs",
     "Pool",
+    "PottsPairs",
     "Schedule",
     "Squares",
     "Symmetric",
@@ -35,6 +37,7 @@ __all__ = [
     "logical_and",
     "logical_or",
     "pool",
+    "potts",
     "require",
     "tables",
 ]
