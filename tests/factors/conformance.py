@@ -27,6 +27,7 @@ from undirected.factors import (
     pool,
     potts,
     tables,
+    third_order,
 )
 from undirected.models import FactorGraph, discrete
 
@@ -332,6 +333,19 @@ def potts_pairs(pairs: list[tuple[int, int]], *, shared: bool, tree: bool = True
     )
 
 
+def triples() -> Row:
+    """Two triples that share a unit. Renamed, a triple is one with pairs and fields beside it."""
+    scopes, w = [[0, 1, 2], [4, 2, 3]], normal(2, scale=2.0)
+    return Row(
+        {"x": 5},
+        lambda layout: third_order(layout, scopes, w),
+        lambda s: float((w * s[scopes].prod(1)).sum()),
+        lambda s: s[scopes].prod(1),
+        None,
+        PAIRS_ONLY,
+    )
+
+
 ROWS: dict[str, Row] = {
     "bilinear star": bilinear(3, 1, tree=True),
     "bilinear loop": bilinear(2, 2, tree=False),
@@ -355,4 +369,5 @@ ROWS: dict[str, Row] = {
     "potts": potts_pairs([(0, 1), (1, 2)], shared=False),
     "shared potts": potts_pairs([(0, 1), (1, 2)], shared=True),
     "dense potts": potts_pairs([], shared=False, tree=False),
+    "third order": triples(),
 }

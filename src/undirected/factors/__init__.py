@@ -12,6 +12,7 @@ from undirected.factors.potts import PottsPairs, potts
 from undirected.factors.squares import Squares
 from undirected.factors.symmetric import Symmetric
 from undirected.factors.tables import Tables, tables
+from undirected.factors.third_order import ThirdOrder, third_order
 from undirected.factors.wired import Wired
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Symmetric",
     "TableGroup",
     "Tables",
+    "ThirdOrder",
     "Wired",
     "at_most",
     "count",
@@ -40,4 +42,5 @@ __all__ = [
     "potts",
     "require",
     "tables",
+    "third_order",
 ]
