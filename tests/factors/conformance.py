@@ -26,6 +26,7 @@ from undirected.factors import (
     logical_or,
     pool,
     potts,
+    sparse_tables,
     tables,
     third_order,
 )
@@ -346,6 +347,29 @@ def triples() -> Row:
     )
 
 
+def listed(blocks: dict, scopes: list[list[int]], allowed: np.ndarray, weight: np.ndarray) -> Row:
+    """A list of allowed configurations for each scope, or one for all."""
+    each = np.broadcast_to(allowed, (len(scopes), *allowed.shape[-2:]))
+    own = np.broadcast_to(weight, (len(scopes), weight.shape[-1]))
+
+    def hits(s: np.ndarray) -> np.ndarray:
+        return (s[scopes][:, None] == each).all(-1).astype(float)
+
+    def turned(layout: Layout) -> tuple[Factor, float]:
+        states = layout.variables.states[np.array(scopes[0])]
+        return sparse_tables(layout, scopes, states - 1 - allowed, weight), 0.0
+
+    pairs = len(scopes[0]) == 2
+    return Row(
+        blocks,
+        lambda layout: sparse_tables(layout, scopes, allowed, weight),
+        lambda s: float((own * hits(s)).sum() + NO * (len(scopes) - hits(s).sum())),
+        lambda s: hits(s).sum(0) if weight.ndim == 1 else hits(s),
+        turned,
+        frozenset({"cut"}) if pairs else PAIRS_ONLY,
+    )
+
+
 ROWS: dict[str, Row] = {
     "bilinear star": bilinear(3, 1, tree=True),
     "bilinear loop": bilinear(2, 2, tree=False),
@@ -370,4 +394,16 @@ ROWS: dict[str, Row] = {
     "shared potts": potts_pairs([(0, 1), (1, 2)], shared=True),
     "dense potts": potts_pairs([], shared=False, tree=False),
     "third order": triples(),
+    "sparse tables": listed(
+        {"x": 2, "y": (1, 3)},
+        [[0, 2], [1, 2]],
+        np.array([[[0, 0], [1, 0], [0, 2], [1, 1]], [[1, 0], [0, 0], [0, 1], [1, 2]]]),
+        normal(2, 4),
+    ),
+    "shared sparse table": listed(
+        {"x": 5},
+        [[0, 1, 2], [4, 2, 3]],
+        np.array([[0, 0, 0], [1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 1, 1]]),
+        normal(5),
+    ),
 }

@@ -9,6 +9,7 @@ from undirected.factors.incidence import Incidence
 from undirected.factors.logical import Logic, logical_and, logical_or
 from undirected.factors.pool import Pool, pool
 from undirected.factors.potts import PottsPairs, potts
+from undirected.factors.sparse_tables import SparseTables, sparse_tables
 from undirected.factors.squares import Squares
 from undirected.factors.symmetric import Symmetric
 from undirected.factors.tables import Tables, tables
@@ -28,6 +29,7 @@ __all__ = [
     "Pool",
     "PottsPairs",
     "Schedule",
+    "SparseTables",
     "Squares",
     "Symmetric",
     "TableGroup",
@@ -41,6 +43,7 @@ __all__ = [
     "pool",
     "potts",
     "require",
+    "sparse_tables",
     "tables",
     "third_order",
 ]
