@@ -19,6 +19,19 @@ class Bilinear(Factor):
 
     Messages: `forward` holds those to the columns (row variables x column units), `backward` those
     to the rows (row units x column variables).
+
+    Args:
+        weight: W, a row for each unit of the first block and a column for each of the second.
+        rows: the number of the first block in the layout.
+        cols: the number of the second.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> layout = un.discrete(a=2, b=1)
+        >>> graph = un.FactorGraph.create(layout, [un.Bilinear(jnp.ones((2, 1)), 0, 1)])
+        >>> print(graph.energy(jnp.ones(3)))
+        -2.0
     """
 
     weight: Float[Array, "a b"]

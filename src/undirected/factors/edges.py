@@ -18,6 +18,18 @@ class Edges(Factor):
     """Sparse couplings sum_e w_e x_i x_j between single units.
 
     Messages: forward[e] runs along the edge (i, j) for e < E, and back along it for e >= E.
+
+    Args:
+        weight: w (E,), one for each edge.
+        graph: its nodes are the units of the layout.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> group = un.Edges(jnp.ones(2), un.graph.chain(3))
+        >>> graph = un.FactorGraph.create(un.discrete(x=3), [group])
+        >>> print(graph.energy(jnp.ones(3)))
+        -2.0
     """
 
     weight: Float[Array, " E"]

@@ -144,7 +144,14 @@ def sparse_tables(
         weight: their log-potentials, (K,) or (F, K).
 
     Returns:
-        A group of sparse tables.
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> group = un.sparse_tables(layout, [[0, 1, 2]], [[0, 0, 1], [1, 1, 0]], [0.0, 0.0])
+        >>> un.query(un.FactorGraph.create(layout, [group]), given={0: 1})
+        {1: {0: 0.0, 1: 1.0}, 2: {0: 1.0, 1: 0.0}}
     """
     variables = Variables.of(layout)
     found = check_scopes("sparse_tables", variables, scopes)

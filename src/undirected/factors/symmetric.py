@@ -18,6 +18,18 @@ class Symmetric(Factor):
     """Dense couplings 1/2 x' W x inside one block: W symmetric with a zero diagonal.
 
     Messages: forward[i, j] is the one from unit i to unit j of the block.
+
+    Args:
+        weight: W (m, m).
+        block: the number of the block in the layout.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> group = un.Symmetric(jnp.ones((3, 3)) - jnp.eye(3), 0)
+        >>> graph = un.FactorGraph.create(un.discrete(x=3), [group])
+        >>> print(graph.energy(jnp.ones(3)))
+        -3.0
     """
 
     weight: Float[Array, "m m"]

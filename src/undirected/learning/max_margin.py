@@ -24,9 +24,25 @@ def hamming(v: Float[Array, " v"]) -> Float[Array, "2 v"]:
 class MaxMargin:
     """max_v [loss(v, v_n) + s(v)] - s(v_n), by loss-augmented inference (crbm-bp, eqs 6, 7).
 
-    `hidden="sum"`: s(v) = log sum_h exp(-E), the marginal structured SVM (with `MixedProduct`);
-    `hidden="max"`: s(v) = max_h -E, the latent structured SVM (with `MaxProduct`). `loss(v)` gives
-    the loss of a 0 and of a 1 at every visible unit.
+    Args:
+        infer: finds the best visible state; `MixedProduct` for sums over hidden units, `MaxProduct`
+            for their maximum.
+        loss: a function of the true values that gives the loss of answering 0 and that of answering
+            1 at every visible unit; by default 1 for a wrong answer.
+        hidden: "sum" for s(v) = log sum_h exp(-E), the marginal structured SVM; "max" for
+            s(v) = max_h -E, the latent structured SVM.
+
+    Returns:
+        A call with a model, a batch of rows, None and a key gives the mean margin violation and
+        what to report; `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0)
+        >>> objective = un.MaxMargin(un.MixedProduct())
+        >>> un.fit(un.RBM.create(3, 2, seed=0), rows, objective, steps=2).step
+        2
     """
 
     infer: Inference

@@ -43,7 +43,25 @@ LEAST_VALID = 5
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of a fit; None or "auto" is filled in from the table."""
+    """The options of `train_table`; what is None or "auto" is chosen by the table.
+
+    Args:
+        model: "rbm" or "ising".
+        method: how to learn: "pcd", "cd", "pl", "bp", "exact" or "query-training".
+        hidden: hidden units of an RBM.
+        epochs: passes over the rows.
+        batch: rows of a step.
+        learning_rate: of Adam, which falls to 0 over the second half.
+        validation: share of the complete rows that are held out to find the best step.
+        patience: stop after so many validations without a better value; None never does.
+        image: rows x columns of an image, as "28x28", for pages that show rows as images.
+        seed: of the split, the first weights, the order of the rows and all draws.
+
+    Example:
+        >>> import undirected as un
+        >>> un.Settings(model="ising", epochs=3).method
+        'auto'
+    """
 
     model: str = "rbm"
     method: str = "auto"
