@@ -108,7 +108,7 @@ def test_names_can_be_listed_and_are_what_they_say():
 
 
 def test_version_is_the_one_that_is_packaged():
-    root = FOLDER.parents[1]
+    root = Path(__file__).parents[1]
     place = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["version"]["path"]
     (packaged,) = re.findall(r'^__version__ = "(.+)"$', (root / place).read_text(), flags=re.M)
     assert un.__version__ == packaged and re.fullmatch(r"\d+\.\d+\.\d+\S*", packaged)

@@ -39,11 +39,12 @@ class QueryNetwork(eqx.Module):
             default it is that of exp(w x y).
 
     Example:
-        >>> import jax.numpy as jnp
         >>> import undirected as un
-        >>> network = un.QueryNetwork(un.RBM.create(3, 2, seed=0), layers=5)
-        >>> network.probabilities(jnp.zeros((4, 3))).shape
-        (4, 3)
+        >>> from undirected.learning import answers
+        >>> model = un.RBM.create(3, 2, means=[0.9, 0.9, 0.1], seed=0)
+        >>> network = un.QueryNetwork(model, layers=5)
+        >>> print(answers(network, [[1, float("nan"), float("nan")]]).round(1))
+        [[1.  0.9 0.1]]
     """
 
     model: Any
