@@ -34,7 +34,7 @@ _ROOMS = {
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}
 
-__all__ = sorted([*_PLACE, "__version__"])
+__all__ = sorted([*_PLACE, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
