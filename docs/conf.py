@@ -19,7 +19,7 @@ copyright = author
 version = release = metadata.version("undirected")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "_generated/papers"]
+exclude_patterns = ["_build", "_generated/papers", "_generated/claims"]
 html_theme = "furo"
 html_title = f"undirected {release}"
 html_copy_source = False
@@ -52,6 +52,20 @@ def write_papers() -> None:
         results = "\n\n".join(tables) or "No run is recorded in this release."
         text = f"## Experiments\n\n{status}\n\n## Results\n\n{results}\n"
         (folder / f"{paper}.md").write_text(text, encoding="utf-8")
+
+
+def write_claims() -> None:
+    """For each page of docs/papers/, what its paper claims and what the full records say to it."""
+    from undirected.experiments import claims, registry
+    from undirected.report import markdown
+
+    folder = GENERATED / "claims"
+    folder.mkdir(parents=True)
+    for page in (DOCS / "papers").glob("*.md"):
+        names = [name for name in registry.names() if name.startswith(f"{page.stem}/")]
+        verdicts = [verdict for name in names for verdict in claims.verdicts(name, RESULTS)]
+        text = markdown.render(claims.table(verdicts)) if verdicts else "It makes no claims."
+        (folder / page.name).write_text(text, encoding="utf-8")
 
 
 def table(file: Path) -> str:
@@ -124,6 +138,7 @@ def short_names(app, what, name, obj, options, signature, returns) -> tuple:
 def setup(app) -> None:
     shutil.rmtree(GENERATED, ignore_errors=True)  # no page of a module that is gone
     write_papers()
+    write_claims()
     write_api()
     app.connect("autodoc-process-signature", short_names)
     app.connect("autodoc-process-docstring", to_rst)

@@ -12,7 +12,7 @@ from scipy import stats
 from tests import oracle
 from tests.evaluation.reference import make_rbm, make_torus, rbm_log_z, torus_log_z
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.evaluation import AISResult, Bracket, ais, bracket, reverse_ais
+from undirected.evaluation import AISResult, Bracket, ais, bracket, brackets, reverse_ais
 from undirected.evaluation.ais import _block, _log_mean
 from undirected.models import RBM, ModelPath
 from undirected.sampling import BlockGibbs, Gibbs, GibbsState
@@ -230,19 +230,50 @@ def test_bracket_runs_both_ways(rbm):
     path = ModelPath(model.independent(), model)
     for samples in (None, exact_samples(model, 100, 0)):
         both = bracket(path, BlockGibbs(), jax.random.key(0), samples=samples, betas=BETAS)
-        assert both.agree
+        assert both.meet
         assert both.interval[0] <= log_z <= both.interval[1]
         assert both.log_z == pytest.approx((both.lower.log_z + both.upper.log_z) / 2)
+
+
+def test_brackets_of_several_models_are_their_own():
+    """Each pair of 99.99 % intervals holds the log Z of its own model and not that of the other."""
+    models = [make_rbm(12, 5, 1.0, seed) for seed in (0, 1)]
+    paths = [ModelPath(model.independent(), model) for model in models]
+    found = brackets(
+        paths, BlockGibbs(), jax.random.key(0), chains=50, betas=BETAS, confidence=0.9999
+    )
+    exact = [rbm_log_z(*jax.tree.leaves(model)) for model in models]
+    assert abs(exact[0] - exact[1]) > 1
+    for i, one in enumerate(found):
+        for side in (one.lower, one.upper):
+            assert side.interval[0] <= exact[i] <= side.interval[1]
+            assert not side.interval[0] <= exact[1 - i] <= side.interval[1]
+        assert one.lower.samples.shape == (50, 17)
+    with pytest.raises(UndirectedError, match="the base has couplings"):
+        brackets([ModelPath(models[0], models[0])], BlockGibbs(), jax.random.key(0))
 
 
 def test_bracket_says_when_the_sides_disagree():
     def result(low, high):
         return AISResult((low + high) / 2, 0.1, (low, high), np.zeros(2), 2.0, jnp.zeros((2, 1)))
 
-    assert Bracket(result(0, 2), result(1, 3)).agree
+    assert Bracket(result(0, 0.5), result(0.4, 0.9)).agree
     assert Bracket(result(1, 3), result(0, 2)).interval == (0, 3)
-    assert not Bracket(result(0, 1), result(2, 3)).agree
-    assert not Bracket(result(2, 3), result(0, 1)).agree
+    assert not Bracket(result(0, 0.1), result(0.2, 0.3)).agree
+    assert not Bracket(result(0.2, 0.3), result(0, 0.1)).agree
+
+
+def test_a_wide_bracket_is_no_agreement(rbm):
+    """Two betas: the sides meet over tens of nats."""
+    model, _ = rbm
+    path = ModelPath(model.independent(), model)
+    found = bracket(path, BlockGibbs(), jax.random.key(0), betas=2)
+    assert found.meet
+    assert found.spread == found.interval[1] - found.interval[0] > 10
+    assert found.width == 1
+    assert not found.agree
+    assert replace(found, width=1000.0).agree
+    assert bracket(path, BlockGibbs(), jax.random.key(0), betas=2, width=1000.0).agree
 
 
 class Still(eqx.Module):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from undirected import experiments
+from undirected import papers
 
 TABLE1 = '''
 """Table 1 of a paper that does not exist."""
@@ -54,6 +54,34 @@ def run(config, seed, context):
     )
 '''
 
+TOGETHER = """
+from undirected.experiments.record import Outcome, Row
+TITLE = "Seeds learned side by side"
+CONFIG = {"smoke": {"offset": 10}}
+CALLS = []
+COUNT = {"more": 0}
+def run(config, seed, context):
+    CALLS.append(seed)
+    return [Row("a", "b", "c", config["offset"] + seed, better="higher")]
+def run_seeds(config, seeds, context):
+    CALLS.append(tuple(seeds))
+    found = context.stage("learn", lambda: [config["offset"] + seed for seed in seeds])
+    rows = [[Row("a", "b", "c", value, better="higher")] for value in found]
+    return [*rows, *[rows[0]] * COUNT["more"]]
+"""
+
+REPEATED = """
+from undirected.experiments.record import Row
+TITLE = "Averages over runs by itself"
+CONFIG = {"smoke": {"data": {"runs": 2}}}
+REPEATS = "data.runs"
+CALLS = []
+def run(config, seed, context):
+    CALLS.append(seed)
+    values = [seed + 0.5 * i for i in range(config["data"]["runs"])]
+    return [Row.over_runs("a", "b", "c", values, better="higher")]
+"""
+
 TABLE2 = """
 from undirected.experiments.record import Row
 TITLE = "Toy table 2"
@@ -65,13 +93,16 @@ def run(config, seed, context):
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Adds the papers `toy-paper` (figure-3, table1, table2) and `toy-broken` to the registry."""
+    """Adds the papers `toy-paper`, `toy-seeds` and `toy-broken` to the registry."""
     root = tmp_path / "papers"
     files = {
         "toy_paper/__init__.py": "",
         "toy_paper/_common.py": "",
         "toy_paper/table1.py": TABLE1,
         "toy_paper/table2.py": TABLE2,
+        "toy_seeds/__init__.py": "",
+        "toy_seeds/together.py": TOGETHER,
+        "toy_seeds/repeated.py": REPEATED,
         "toy_paper/figure_3.py": "raise RuntimeError('finding must not import')",
         "toy_broken/__init__.py": "",
         "toy_broken/bare.py": "TITLE = 'no run'",
@@ -79,10 +110,10 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(root)])
+    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(root)])
     yield root
-    for name in [name for name in sys.modules if name.startswith("undirected.experiments.toy_")]:
+    for name in [name for name in sys.modules if name.startswith("undirected.papers.toy_")]:
         del sys.modules[name]
-    for paper in ("toy_paper", "toy_broken"):
-        if hasattr(experiments, paper):
-            delattr(experiments, paper)
+    for paper in ("toy_paper", "toy_seeds", "toy_broken"):
+        if hasattr(papers, paper):
+            delattr(papers, paper)

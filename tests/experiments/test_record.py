@@ -13,7 +13,14 @@ import pytest
 
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.experiments import record as records
-from undirected.experiments.record import Outcome, Record, Row, curve
+from undirected.experiments.record import (
+    Outcome,
+    Record,
+    Row,
+    curve,
+    join,
+    paired_difference,
+)
 
 from .schema import faults
 
@@ -61,7 +68,7 @@ def test_optional_keys_are_left_out_when_empty():
     record = make_record(title="", curves=(), images=(), notes=(), timings={})
     data = record.to_dict()
     assert set(data) == {
-        *("experiment", "profile", "config", "seed"),
+        *("experiment", "profile", "config", "seed", "seeds"),
         *("device", "versions", "seconds", "rows"),
     }
     assert faults(data) == []
@@ -137,6 +144,8 @@ def test_rows_take_scalars_of_numpy_and_jax():
         ({"ours": True}, "wanted one number"),
         ({"n": 2.5}, "n is 2.5; wanted a whole number"),
         ({"case": 3}, "case is 3; wanted text"),
+        ({"values": 3.0}, "values is 3.0; wanted a list"),
+        ({"values": ["a"]}, "values is 'a'; wanted one number"),
     ],
 )
 def test_bad_rows(changes, message):
@@ -155,6 +164,8 @@ def test_bad_rows(changes, message):
         (lambda d: d.update(rows={}), "rows is {}; wanted a list"),
         (lambda d: d.update(seed=True), "seed is True; wanted a whole number"),
         (lambda d: d.update(notes=[1]), "notes: entry is 1"),
+        (lambda d: d.update(seeds=[7, 0.5]), "seeds: entry is 0.5"),
+        (lambda d: d.update(seeds=[8]), "seed is 7, but the first of seeds 8"),
         (lambda d: d["versions"].update(jax=1), "versions: jax is 1"),
         (lambda d: d["curves"][0]["series"][0]["x"].pop(), "has 2 x and 3 y values"),
         (lambda d: d["curves"][0].pop("x_label"), "curve: key 'x_label' is missing"),
@@ -198,7 +209,7 @@ def test_a_full_disk_leaves_the_old_record(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError, match="No space left"):
-        records.write(replace(make_record(), seed=8), path)
+        records.write(replace(make_record(), seed=8, seeds=(8,)), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -233,3 +244,76 @@ def test_an_average_has_an_error_where_there_are_several():
     assert Row.average("c", "m", "e", [5.0], better="higher") == Row(
         "c", "m", "e", 5.0, None, 1, better="higher"
     )
+
+
+def test_runs_are_kept_beside_their_mean():
+    row = Row.over_runs("c", "m", "e", [1.0, None, 2.0, 6.0], 4.0, better="lower")
+    assert (row.ours, row.n, row.values) == (3.0, 3, (1.0, None, 2.0, 6.0))
+    assert row.stderr == pytest.approx(7**0.5 / 3**0.5)
+    assert Row.from_dict(json.loads(json.dumps(row.to_dict()))) == row
+    assert faults(make_record(rows=[row]).to_dict()) == []
+    none = Row.over_runs("c", "m", "e", [None, None], better="lower")
+    assert (none.ours, none.stderr, none.n) == (None, None, None)
+
+
+def runs(method: str, values) -> Row:
+    return Row.over_runs("c", method, "e", values, better="lower")
+
+
+def test_differences_are_paired():
+    """Seeds differ by tens, the methods by about one: pairing finds what the errors hide."""
+    ours, theirs = runs("a", [11.0, 22.0, 33.5]), runs("b", [10.0, 21.0, 32.0])
+    found = paired_difference(ours, theirs)
+    gaps = np.array([1.0, 1.0, 1.5])
+    assert found == (pytest.approx(gaps.mean()), pytest.approx(gaps.std(ddof=1) / 3**0.5), 3)
+    assert ours.stderr > 10 * found.stderr
+    gap = paired_difference(runs("a", [1.0, None, 4.0]), runs("b", [0.0, 5.0, 5.0]))
+    assert gap == (0.0, pytest.approx(1.0), 2)
+    assert paired_difference(runs("a", [1.0]), runs("b", [3.0])) == (-2.0, None, 1)
+
+
+def test_differences_that_cannot_be_paired_are_refused():
+    plain = Row("c", "a", "e", 1.0, better="lower")
+    for first, second, message in (
+        (plain, runs("b", [1.0]), "it keeps no values of single runs"),
+        (runs("a", [1.0]), runs("b", [1.0, 2.0]), "have 1 and 2 runs"),
+        (runs("a", [1.0, None]), runs("b", [None, 1.0]), "no run in common"),
+    ):
+        with pytest.raises(UndirectedError, match=message):
+            paired_difference(first, second)
+
+
+def test_outcomes_of_seeds_are_joined():
+    def outcome(value: float, extra: list[Row], note: str) -> Outcome:
+        rows = [Row("c", "m", "e", value, 9.0, 10_000, 4.0, better="lower"), *extra]
+        line = curve("loss", "step", "nats", {"m": ([0], [value])})
+        return Outcome(rows, [line], notes=["shared", note], timings={"train": value})
+
+    only = Row("c", "other", "e", 5.0, better="higher")
+    joined = join({3: outcome(1.0, [], "one"), 4: outcome(3.0, [only], "two")})
+    assert joined.rows == (
+        Row("c", "m", "e", 2.0, 1.0, 2, 4.0, (1.0, 3.0), better="lower"),
+        Row("c", "other", "e", 5.0, None, 1, None, (None, 5.0), better="higher"),
+    )
+    assert joined.curves[0]["series"][0]["y"] == [1.0]
+    assert joined.notes == (
+        *("shared", "Seed 3: one", "Seed 4: two"),
+        "Curves and images are of seed 3.",
+    )
+    assert joined.timings == {"train": 4.0}
+    alone = outcome(1.0, [], "one")
+    assert join({3: alone}) is alone
+    twice = Outcome([only, only])
+    with pytest.raises(UndirectedError, match="occurs 2 times"):
+        join({0: twice, 1: twice})
+
+
+def test_records_of_earlier_releases_load():
+    results = Path(__file__).parents[2] / "results"
+    found = sorted(results.glob("*/*.json"))
+    assert len(found) > 20
+    for path in found:
+        if path.parent.name != "benchmarks":
+            record = records.read(path)
+            assert record.seeds[0] == record.seed
+            assert faults(json.loads(path.read_text(encoding="utf-8"))) == []

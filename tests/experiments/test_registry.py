@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from undirected import experiments
+from undirected import papers
 from undirected.core.errors import UndirectedError
 from undirected.experiments import registry
 
@@ -69,7 +69,7 @@ def test_load_says_what_a_module_lacks(toy):
 
 
 def test_every_experiment_declares_what_the_registry_wants():
-    room = Path(experiments.__file__).parent
+    room = Path(papers.__file__).parent
     for name in registry.names():
         tree = ast.parse((room / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8"))
         assigned = {

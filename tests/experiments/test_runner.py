@@ -1,5 +1,6 @@
 """Running: records, resuming after a crash, overrides, and what stays when something fails."""
 
+import hashlib
 import json
 import os
 import signal
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 from undirected.core.errors import UndirectedError
+from undirected.experiments import provenance, registry, runner, stages
 from undirected.experiments import record as records
-from undirected.experiments import registry, runner
 
 from .schema import faults
 
@@ -91,8 +92,8 @@ def test_a_killed_run_goes_on_after_the_last_finished_stage(module, tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
 def test_a_process_killed_outright_goes_on_too(module, toy, tmp_path):
     code = (
-        "from undirected import experiments; from undirected.experiments import registry, runner; "
-        f"experiments.__path__.append({str(toy)!r}); "
+        "from undirected import papers; from undirected.experiments import registry, runner; "
+        f"papers.__path__.append({str(toy)!r}); "
         f"import sys, os, signal; m = sys.modules[registry.load({NAME!r}).run.__module__]; "
         "m.score = lambda *_: os.kill(os.getpid(), signal.SIGKILL); "
         f"runner.run({NAME!r}, 'smoke', 0, {str(tmp_path / 'out')!r})"
@@ -328,3 +329,148 @@ def test_the_record_of_another_run_is_not_replaced(toy, tmp_path):
     runner.run(NAME, "smoke", 0, tmp_path)  # the same again
     runner.run(NAME, "smoke", 1, tmp_path, resume=False)
     assert path.read_text() != before
+
+
+def values(record) -> list:
+    return [row.values for row in record.rows]
+
+
+def test_several_seeds_make_one_record(module, tmp_path):
+    alone = [runner.run(NAME, "smoke", seed, tmp_path / str(seed)) for seed in (3, 4, 5)]
+    record = runner.run(NAME, "smoke", 3, tmp_path / "all", seeds=3)
+    path = runner.record_path(tmp_path / "all", NAME, "smoke")
+    data = json.loads(path.read_text())
+    assert faults(data) == []
+    assert (data["seed"], data["seeds"]) == (3, [3, 4, 5])
+    wanted = [one.rows[0].ours for one in alone]
+    first = record.rows[0]
+    assert first.values == tuple(wanted)
+    assert first.ours == pytest.approx(np.mean(wanted))
+    assert first.stderr == pytest.approx(np.std(wanted, ddof=1) / 3**0.5)
+    assert first.n == 3
+    assert data["rows"][1]["values"] == [None] * 3  # NaN of every seed
+    assert data["images"] == [{**alone[0].images[0], "file": "table1-smoke/grid.png"}]
+    assert data["seconds"] >= sum(data["timings"].values())
+    assert not list(path.parent.glob(".*"))
+
+
+def test_seeds_that_ended_are_not_run_again(module, tmp_path, monkeypatch):
+    clean = runner.run(NAME, "smoke", 0, tmp_path / "clean", seeds=3)
+    module.CALLS.clear()
+    train = module.train
+
+    def fails_at_the_last(config, seed):
+        module.FAIL["at"] = "score" if seed == 2 else None
+        return train(config, seed)
+
+    monkeypatch.setattr(module, "train", fails_at_the_last)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(NAME, "smoke", 0, tmp_path / "killed", seeds=3)
+    assert module.CALLS == ["train", "score"] * 3
+    module.FAIL["at"] = None
+    module.CALLS.clear()
+    resumed = runner.run(NAME, "smoke", 0, tmp_path / "killed", seeds=3)
+    assert module.CALLS == ["score"]  # of seed 2, whose model was kept
+    assert resumed.to_dict()["rows"] == clean.to_dict()["rows"]
+
+
+def test_one_more_seed_goes_on_from_those_before(module, tmp_path, monkeypatch):
+    """A run of two seeds that could not write its record leaves them to a run of three."""
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "atomic_write", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            runner.run(NAME, "smoke", 0, tmp_path, seeds=2)
+    module.CALLS.clear()
+    assert len(values(runner.run(NAME, "smoke", 0, tmp_path, seeds=3))[0]) == 3
+    assert module.CALLS == ["train", "score"]
+
+
+def test_other_seeds_do_not_replace_a_record(toy, tmp_path):
+    runner.run(NAME, "smoke", 0, tmp_path, seeds=2)
+    for count in (1, 3):
+        with pytest.raises(UndirectedError, match=r"another seed \(0, 1\)"):
+            runner.run(NAME, "smoke", 0, tmp_path, seeds=count)
+    runner.run(NAME, "smoke", 0, tmp_path, seeds=2)
+    with pytest.raises(UndirectedError, match="0 seeds are asked for"):
+        runner.run(NAME, "smoke", 0, tmp_path, seeds=0)
+
+
+def test_seeds_side_by_side(toy, tmp_path):
+    name = "toy-seeds/together"
+    module = sys.modules[registry.load(name).run.__module__]
+    record = runner.run(name, "smoke", 2, tmp_path, seeds=3)
+    assert module.CALLS == [(2, 3, 4)]
+    assert values(record) == [(12.0, 13.0, 14.0)]
+    assert set(record.timings) == {"learn"}
+    module.CALLS.clear()
+    one_by_one = runner.run(name, "smoke", 2, tmp_path, seeds=3, side_by_side=False)
+    assert module.CALLS == [2, 3, 4]
+    assert one_by_one.rows == record.rows
+    module.CALLS.clear()
+    runner.run(name, "smoke", 2, tmp_path / "one")
+    assert module.CALLS == [2]
+    module.COUNT["more"] = 1
+    with pytest.raises(UndirectedError, match="one outcome for each of 3 seeds"):
+        runner.run(name, "smoke", 2, tmp_path, seeds=3)
+
+
+def test_runs_inside_an_experiment_are_not_counted_twice(toy, tmp_path):
+    name = "toy-seeds/repeated"
+    module = sys.modules[registry.load(name).run.__module__]
+    record = runner.run(name, "smoke", 1, tmp_path, seeds=4)
+    assert module.CALLS == [1]
+    assert record.config == {"data": {"runs": 4}}
+    assert values(record) == [(1.0, 1.5, 2.0, 2.5)]
+    assert (record.rows[0].n, record.seeds) == (4, (1,))
+    fewer = runner.run(name, "smoke", 1, tmp_path / "fewer", overrides=["data.runs=3"], seeds=2)
+    assert values(fewer) == [(1.0, 1.5, 2.0)]  # no fewer than the experiment asks for
+
+
+def test_a_record_names_its_source_and_data(toy, tmp_path, monkeypatch):
+    file = tmp_path / "data" / "tiny.npz"
+    file.parent.mkdir()
+    np.savez(file, x=np.arange(3, dtype=np.uint8))
+    (toy / "toy_broken" / "load.py").write_text(
+        "from pathlib import Path\n"
+        "from undirected.data.cache import read_archive\n"
+        "TITLE = ''\nCONFIG = {'smoke': {}}\n"
+        "def run(config, seed, context):\n"
+        f"    read_archive(Path({str(file)!r}))\n"
+        "    return []\n"
+    )
+    record = runner.run("toy-broken/load", "smoke", 0, tmp_path, seeds=2)
+    content = b"x |u1 (3,)\0" + bytes([0, 1, 2])
+    assert record.provenance == {
+        "version": record.versions["undirected"],
+        "source": provenance.source_hash(),
+        "data": {"tiny.npz": hashlib.sha256(content).hexdigest()},
+    }
+    assert record.notes == ()
+
+
+def test_a_record_of_several_sources_says_so(module, tmp_path, monkeypatch):
+    module.FAIL["at"] = "score"
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "source_hash", lambda: "a" * 64)
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(NAME, "smoke", 0, tmp_path)
+    module.FAIL["at"] = None
+    record = runner.run(NAME, "smoke", 0, tmp_path)
+    now = provenance.source_hash()
+    assert record.provenance["sources"] == sorted(["a" * 64, now])
+    assert record.notes[0].startswith("Put together from parts made with 2 states of the source")
+    assert faults(record.to_dict()) == []
+    assert "sources" not in runner.run(NAME, "smoke", 0, tmp_path).provenance
+
+
+def test_a_stage_begun_with_another_source_has_both(tmp_path, monkeypatch):
+    def fail():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "source_hash", lambda: "a" * 64)
+        with pytest.raises(KeyboardInterrupt):
+            stages.Context("toy", tmp_path, lambda event: None).stage("learn", fail)
+    context = stages.Context("toy", tmp_path, lambda event: None)
+    context.stage("learn", lambda: 1)
+    assert context.origins.sources == {"a" * 64, provenance.source_hash()}

@@ -122,15 +122,6 @@ def test_jit_vmap_grad_agree(case):
     assert np.allclose(slope, (up.energy(x) - down.energy(x)).sum() / (2 * step), atol=1e-6)
 
 
-def test_config_gives_the_same_shapes(case):
-    model, _ = case
-    empty = type(model).skeleton(model.config())
-    assert jax.tree.structure(empty) == jax.tree.structure(model)
-    shapes = [a.shape for a in jax.tree.leaves(empty)]
-    assert shapes == [a.shape for a in jax.tree.leaves(model)]
-    assert empty.layout == model.layout
-
-
 def test_independent_has_no_couplings_and_the_asked_means(case):
     model, truth = case
     visible = Layout(tuple(b for b in model.layout.blocks if b.visible))

@@ -194,14 +194,6 @@ def test_the_value_of_beliefs_is_consistent():
     assert value + entropy == pytest.approx(world.log_z(1.0), abs=1e-7)
 
 
-def test_saved_shapes_come_back():
-    model, _ = tree(0)
-    empty = FactorGraph.skeleton(model.config())
-    assert jax.tree.structure(empty) == jax.tree.structure(model)
-    shapes = [(a.shape, a.dtype) for a in jax.tree.leaves(model)]
-    assert [(a.shape, a.dtype) for a in jax.tree.leaves(empty)] == shapes
-
-
 def test_a_million_factors_are_built_vectorised():
     """A lattice of 500,000 variables; sums at the units count their neighbours."""
     side = 708

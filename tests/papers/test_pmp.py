@@ -30,6 +30,17 @@ def test_smoke_on_data(name, tmp_path):
     assert (tmp_path / "pmp" / result.images[0]["file"]).is_file()
 
 
+@pytest.mark.smoke
+@pytest.mark.data
+def test_rbms_of_seeds_side_by_side(tmp_path):
+    methods = 'methods=["PMP", "PCD-1"]'
+    result = runner.run("pmp/rbm", "smoke", out=tmp_path, seeds=2, overrides=[methods])
+    assert {row.method for row in result.rows} == {"PMP", "Gibbs-reset", "PCD-1"}
+    for row in result.rows:
+        first, second = row.values
+        assert first != second
+
+
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(("side", "coupling"), [(3, 0.1), (4, 0.1), (4, 0.6)])
 def test_closed_form_of_the_lattice(side, coupling):

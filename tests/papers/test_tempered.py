@@ -42,8 +42,37 @@ def test_updates_at_equal_gibbs_updates():
     for fair, wanted in ((True, 83_333), (False, 100_000)):
         _, steps = _common.learner("Trans-SAP", config | {"fair": fair}, BlockGibbs())
         assert steps == wanted
+    for fair in (True, False):
+        for learner in (_common.learner, _common.learner_of_seeds):
+            assert learner(_common.FAIR, config | {"fair": fair}, BlockGibbs())[1] == 83_333
     assert _common.learner("PT-SAP", config | {"fair": True}, BlockGibbs())[1] == 20_000
     assert _common.learner("SAP", config | {"fair": True}, BlockGibbs())[1] == 100_000
+
+
+def test_rows_of_each_seed_are_those_that_it_keeps():
+    config = {"images": "mnist5k", "train": 700, "valid": 500, "test": 10}
+    whole = _common.data.load("mnist5k").train
+    for seed in (0, 3):
+        digits = _common.load_digits(config, seed)
+        rows = _common.training_rows(config, seed)
+        np.testing.assert_array_equal(whole.x[rows], digits.x)
+        np.testing.assert_array_equal(whole.y[rows], digits.y)
+
+
+@pytest.mark.smoke
+def test_seeds_side_by_side_smoke(tmp_path):
+    """A longer Trans-SAP that goes on from the shorter one is the same as one of its own."""
+    found = {}
+    for methods in ('["SAP", "Trans-SAP"]', f'["SAP", "{_common.FAIR}", "Trans-SAP"]'):
+        change = [f"methods={methods}"]
+        result = runner.run(
+            "tempered/srbm-mnist", "smoke", out=tmp_path / methods[:12], seeds=2, overrides=change
+        )
+        assert all(len(row.values) == 2 for row in result.rows)
+        found[methods] = {row.name: row.values for row in result.rows}
+    short, long = found.values()
+    assert {name: long[name] for name in short} == short
+    assert {method for _, method, _ in long.keys() - short.keys()} == {_common.FAIR}
 
 
 def test_the_two_modes(x64):

@@ -170,7 +170,7 @@ def evaluate(
     The partition function is exact where the model is small enough, otherwise estimated by annealed
     importance sampling from below and from above.
     """
-    from undirected.cli.answer import evaluate_table
+    from undirected.cli.evaluate import evaluate_table
 
     evaluate_table(model, table, header, method, chains, betas, seed, as_json)
 
@@ -211,6 +211,9 @@ def reproduce(
         bool, typer.Option(help="Start anew; replace the record of another config or seed.")
     ] = False,
     seed: Seed = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs, of seeds from --seed on; the record has their mean.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment of a paper again; write its record and a page.
@@ -222,7 +225,7 @@ def reproduce(
     if name is None:
         list_experiments(as_json)
     else:
-        reproduce_paper(name, profile, out, change or [], fresh, seed, as_json)
+        reproduce_paper(name, profile, out, change or [], fresh, seed, seeds, as_json)
 
 
 @app.command()

@@ -14,7 +14,14 @@ def list_experiments(as_json: bool) -> None:
 
 
 def reproduce_paper(
-    name: str, profile: str, out: Path, changes: list[str], fresh: bool, seed: int, as_json: bool
+    name: str,
+    profile: str,
+    out: Path,
+    changes: list[str],
+    fresh: bool,
+    seed: int,
+    seeds: int,
+    as_json: bool,
 ) -> None:
     """Run experiments, write their records and one page."""
     from undirected.experiments import registry, runner
@@ -38,6 +45,7 @@ def reproduce_paper(
                 profile,
                 seed,
                 out,
+                seeds=seeds,
                 overrides=changes,
                 resume=not fresh,
                 on_event=show,

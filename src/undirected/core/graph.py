@@ -30,6 +30,21 @@ class Graph(eqx.Module):
     n: int = eqx.field(static=True)
     sides: tuple[int, int] | None = eqx.field(static=True, default=None)
 
+    def __check_init__(self) -> None:
+        incoming = None if self.incoming is None else jnp.shape(self.incoming)
+        rows, cols = self.sides or (self.n, 1)
+        if (
+            jnp.shape(self.edges)[1:] != (2,)
+            or (incoming is not None and incoming[:1] != (self.n,))
+            or rows * cols != self.n
+            or min(rows, cols) < 0
+        ):
+            raise UndirectedError(
+                f"Graph: {self.n} units with edges {jnp.shape(self.edges)}, incoming messages "
+                f"{incoming} and sides {self.sides}; edges are (E, 2), incoming messages "
+                f"({self.n}, D) or None, and the product of the sides of a torus is {self.n}"
+            )
+
     @property
     def n_edges(self) -> int:
         return self.edges.shape[0]

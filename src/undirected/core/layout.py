@@ -92,14 +92,19 @@ class Layout:
                     f"layout: visible block '{block.name}' comes after a hidden one; "
                     "put all visible blocks first"
                 )
-            if block.domain is Domain.CATEGORICAL and (
-                block.states < 2 or block.size % block.states
-            ):
+            if block.states < 2:
+                raise UndirectedError(
+                    f"layout: block '{block.name}' has variables of {block.states} states; pass at "
+                    "least 2"
+                )
+            if block.domain is Domain.CATEGORICAL and block.size % block.states:
                 raise UndirectedError(
                     f"layout: categorical block '{block.name}' has {block.size} units, not a "
                     f"multiple of its {block.states} states"
                 )
             position, hidden_seen = block.stop, hidden_seen or not block.visible
+        if self.labels is not None:
+            _check_labels(self.blocks, self.labels)
 
     @property
     def n(self) -> int:
@@ -204,6 +209,22 @@ def check_binary(caller: str, *blocks: Block) -> None:
             raise UnsupportedFactor(
                 f"{caller} needs binary units, block '{block.name}' is {block.domain.value}"
             )
+
+
+def _check_labels(blocks: tuple[Block, ...], labels: Labels) -> None:
+    """Words for all variables and, where there are any, for all their states."""
+    sizes = [block.states for block in blocks for _ in range(block.variables)]
+    lengths = {len(labels.names), len(labels.states), len(labels.order)}
+    if (
+        lengths != {len(sizes)}
+        or sorted(labels.order) != list(range(len(sizes)))
+        or any(w is not None and len(w) != k for w, k in zip(labels.states, sizes, strict=True))
+    ):
+        raise UndirectedError(
+            f"layout: {len(labels.names)} names, {len(labels.states)} lists of states and an order "
+            f"of {len(labels.order)} for {len(sizes)} variables; pass one of each a variable, as "
+            "many words as it has states, and every variable once in the order"
+        )
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 A binary matrix is stored packed: key `k` holds `np.packbits(x, axis=1)` and `k_shape` its shape.
 """
 
+import hashlib
 import io
 import math
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +47,30 @@ def find(file: str) -> Path | None:
     return None
 
 
+_seen: ContextVar[dict[str, str] | None] = ContextVar("_seen", default=None)
+
+
+@contextmanager
+def recorded(seen: dict[str, str]) -> Iterator[None]:
+    """Within this, every archive that is loaded adds its file name and checksum to `seen`."""
+    token = _seen.set(seen)
+    try:
+        yield
+    finally:
+        _seen.reset(token)
+
+
 def obtain(file: str, make: Callable[[], Arrays]) -> "Archive":
     """Read an archive where it lies; where there is none, make its arrays and keep them."""
     path = find(file)
-    if path is not None:
-        return read_archive(path)
-    return keep(file, make())
+    return read_archive(path) if path is not None else _noted(keep(file, make()))
+
+
+def _noted(archive: "Archive") -> "Archive":
+    seen = _seen.get()
+    if seen is not None:
+        seen[archive.path.name] = archive.checksum
+    return archive
 
 
 def keep(file: str, arrays: Arrays) -> "Archive":
@@ -83,7 +104,7 @@ def read_archive(path: Path) -> "Archive":
                 f"{path} is not a sound .npz archive ({type(error).__name__}: {error}); "
                 "delete or replace it, then load the set again"
             ) from error
-    return Archive(path, arrays)
+    return _noted(Archive(path, arrays))
 
 
 def _array(content: bytes) -> np.ndarray:
@@ -101,6 +122,15 @@ class Archive:
 
     path: Path
     arrays: Arrays
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 over the arrays, by name: the same however the file was compressed."""
+        total = hashlib.sha256()
+        for name, array in sorted(self.arrays.items()):
+            total.update(f"{name} {array.dtype.str} {array.shape}\0".encode())
+            total.update(array.tobytes())
+        return total.hexdigest()
 
     def array(self, key: str, *shape: int | None, of: type = np.uint8) -> np.ndarray:
         """Return an array of a given shape (None: any length) and kind of number."""

@@ -1,6 +1,15 @@
 """Evaluation: numbers to report, each with its error."""
 
-from undirected.evaluation.ais import AISResult, Bracket, ais, bracket, reverse_ais
+from undirected.core.diagnostics import ess, rhat
+from undirected.evaluation.ais import (
+    AISResult,
+    Bracket,
+    ais,
+    ais_rows,
+    bracket,
+    brackets,
+    reverse_ais,
+)
 from undirected.evaluation.cross_entropy import (
     CalibrationBin,
     binary_cross_entropy,
@@ -8,7 +17,6 @@ from undirected.evaluation.cross_entropy import (
     calibration_error,
     categorical_cross_entropy,
 )
-from undirected.evaluation.diagnostics import effective_sample_size, rhat
 from undirected.evaluation.errors import error_rate, intersection_over_union
 from undirected.evaluation.estimate import Estimate
 from undirected.evaluation.likelihood import (
@@ -24,13 +32,15 @@ __all__ = [
     "CalibrationBin",
     "Estimate",
     "ais",
+    "ais_rows",
     "binary_cross_entropy",
     "bracket",
+    "brackets",
     "calibration",
     "calibration_error",
     "categorical_cross_entropy",
-    "effective_sample_size",
     "error_rate",
+    "ess",
     "intersection_over_union",
     "log_likelihood",
     "log_mmd",

@@ -7,24 +7,29 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
+from undirected.experiments import provenance
 
 BETTER = ("lower", "higher")
 POINTS = 200
-OPTIONAL = ("title", "curves", "images", "notes", "timings")
+OPTIONAL = ("title", "seeds", "provenance", "curves", "images", "notes", "timings")
 _WORDS = {str: "text", int: "a whole number", list: "a list", dict: "an object with named entries"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One number of ours, with its standard error over `n` repetitions, beside the paper's."""
+    """One number of ours, with its standard error over `n` repetitions, beside the paper's.
+
+    `values` are the numbers of the single runs, in the order of the record's seeds (None where a
+    run gave none): `ours` is then their mean, `stderr` the standard error between runs and `n`
+    their number. Without them `n` may count anything, such as test images.
+    """
 
     case: str
     method: str
@@ -33,6 +38,7 @@ class Row:
     stderr: float | None = None
     n: int | None = None
     paper: float | None = None
+    values: tuple[float | None, ...] | None = None
     better: str = field(kw_only=True)
 
     def __post_init__(self):
@@ -44,6 +50,15 @@ class Row:
         for key in ("ours", "stderr", "paper"):
             object.__setattr__(self, key, _number(getattr(self, key), f"{where}: {key}"))
         object.__setattr__(self, "n", _count(self.n, f"{where}: n"))
+        if self.values is not None:
+            _require(self.values, (list, tuple), f"{where}: values")
+            numbers = tuple(_number(value, f"{where}: values") for value in self.values)
+            object.__setattr__(self, "values", numbers)
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """Case, method and metric: what tells the rows of a record apart."""
+        return self.case, self.method, self.metric
 
     @classmethod
     def average(
@@ -61,15 +76,36 @@ class Row:
         stderr = a.std(ddof=1) / np.sqrt(len(a)) if len(a) > 1 else None
         return cls(case, method, metric, a.mean(), stderr, len(a), paper, better=better)
 
+    @classmethod
+    def over_runs(
+        cls,
+        case: str,
+        method: str,
+        metric: str,
+        values: Iterable[float | None],
+        paper: float | None = None,
+        *,
+        better: str,
+    ) -> "Row":
+        """The mean over independent runs, whose values are kept; None where a run gave none."""
+        kept = tuple(values)
+        numbers = [value for value in kept if value is not None]
+        if not numbers:
+            return cls(case, method, metric, None, paper=paper, values=kept, better=better)
+        row = cls.average(case, method, metric, numbers, paper, better=better)
+        return cls(**{**vars(row), "values": kept})
+
     def to_dict(self) -> dict[str, Any]:
         """The row as JSON values; a number that is not finite becomes null."""
-        return {key: _finite(value) for key, value in asdict(self).items()}
+        data = {key: _finite(value) for key, value in asdict(self).items()}
+        values = data.pop("values")
+        return data if values is None else data | {"values": [_finite(v) for v in values]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Row":
-        """The row of a JSON object with exactly the fields of `Row`."""
+        """The row of a JSON object with the fields of `Row`; `values` may be missing."""
         _require(data, dict, "row")
-        _check_keys(data, [f.name for f in fields(cls)], [], "row")
+        _check_keys(data, [f.name for f in fields(cls) if f.name != "values"], ["values"], "row")
         return cls(**data)
 
 
@@ -103,7 +139,11 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Record(Outcome):
-    """An outcome with all that is needed to run it again: config, seed, device, versions."""
+    """An outcome with all that is needed to run it again: config, seeds, device, versions.
+
+    `seed` is the first of `seeds`. `provenance` names the source and the data (`provenance.py`);
+    records of earlier releases have none.
+    """
 
     experiment: str
     profile: str
@@ -113,16 +153,24 @@ class Record(Outcome):
     versions: dict[str, str]
     seconds: float
     title: str = ""
+    seeds: Sequence[int] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
         super().__post_init__()
         for key in ("experiment", "profile", "device", "title"):
             _require(getattr(self, key), str, key)
-        for key in ("config", "versions"):
+        for key in ("config", "versions", "provenance"):
             _require(getattr(self, key), dict, key)
         for name, version in self.versions.items():
             _require(version, str, f"versions: {name}")
         _require(self.seed, int, "seed")
+        _require(self.seeds, (list, tuple), "seeds")
+        for seed in self.seeds:
+            _require(seed, int, "seeds: entry")
+        object.__setattr__(self, "seeds", tuple(self.seeds) or (self.seed,))
+        if self.seeds[0] != self.seed:
+            raise UndirectedError(f"seed is {self.seed}, but the first of seeds {self.seeds[0]}")
         object.__setattr__(self, "seconds", _number(self.seconds, "seconds"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,11 +181,13 @@ class Record(Outcome):
             "profile": self.profile,
             "config": self.config,
             "seed": self.seed,
+            "seeds": list(self.seeds),
             "device": self.device,
             "versions": self.versions,
             "seconds": _finite(self.seconds),
             "rows": [row.to_dict() for row in self.rows],
             "title": self.title,
+            "provenance": self.provenance,
             "curves": list(self.curves),
             "images": list(self.images),
             "notes": [*self.notes, *lost],
@@ -155,6 +205,87 @@ class Record(Outcome):
             _require(data.get(key, []), list, key)
         _require(data.get("timings", {}), dict, "timings")
         return cls(**{**data, "rows": [Row.from_dict(row) for row in data["rows"]]})
+
+
+class Difference(NamedTuple):
+    """A mean difference over `n` paired runs, and its standard error (None for a single run)."""
+
+    mean: float
+    stderr: float | None
+    n: int
+
+
+def paired_difference(first: Row, second: Row) -> Difference:
+    """`first` minus `second`, run by run: what both runs of a seed share cancels.
+
+    Only runs that have both values count; raises where there is none.
+    """
+    for row in (first, second):
+        if row.values is None:
+            raise UndirectedError(f"row {row.name}: it keeps no values of single runs")
+    ours, theirs = first.values or (), second.values or ()
+    if len(ours) != len(theirs):
+        raise UndirectedError(
+            f"rows {first.name} and {second.name} have {len(ours)} and {len(theirs)} runs; "
+            "take both from one record"
+        )
+    both = [(a, b) for a, b in zip(ours, theirs, strict=True) if _known(a) and _known(b)]
+    if not both:
+        raise UndirectedError(f"rows {first.name} and {second.name} have no run in common")
+    gaps = np.asarray([a - b for a, b in both])  # type: ignore[operator]
+    stderr = float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else None
+    return Difference(float(gaps.mean()), stderr, len(gaps))
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def join(outcomes: Mapping[int, Outcome]) -> Outcome:
+    """One outcome of those of several seeds: rows are averaged by case, method and metric.
+
+    Seconds add up. Notes that all seeds share are said once, others name their seed. Curves and
+    images are those of the first seed.
+    """
+    first, *others = outcomes.values()
+    if not others:
+        return first
+    names = list(dict.fromkeys(row.name for one in outcomes.values() for row in one.rows))
+    rows = [_joined([_find(one, name) for one in outcomes.values()]) for name in names]
+    shown = bool(first.curves or first.images)
+    about = [f"Curves and images are of seed {next(iter(outcomes))}."] if shown else []
+    timings: dict[str, float] = {}
+    for one in outcomes.values():
+        for name, seconds in one.timings.items():
+            timings[name] = timings.get(name, 0.0) + seconds
+    notes = [*_joined_notes(outcomes), *about]
+    return Outcome(rows, first.curves, first.images, notes, timings)
+
+
+def _find(outcome: Outcome, name: tuple[str, str, str]) -> Row | None:
+    found = [row for row in outcome.rows if row.name == name]
+    if len(found) > 1:
+        raise UndirectedError(f"row {name} occurs {len(found)} times in one run; name it apart")
+    return found[0] if found else None
+
+
+def _joined(rows: Sequence[Row | None]) -> Row:
+    """The mean of the rows of all seeds; None where a seed has no such row."""
+    one = next(row for row in rows if row is not None)
+    values = [None if row is None else row.ours for row in rows]
+    return Row.over_runs(*one.name, values, one.paper, better=one.better)
+
+
+def _joined_notes(outcomes: Mapping[int, Outcome]) -> list[str]:
+    notes = []
+    shared = set.intersection(*(set(one.notes) for one in outcomes.values()))
+    for index, (seed, one) in enumerate(outcomes.items()):
+        for note in one.notes:
+            if note in shared:
+                notes += [note] if index == 0 else []
+            else:
+                notes.append(f"Seed {seed}: {note}")
+    return notes
 
 
 def write(record: Record, path: Path) -> None:
@@ -191,7 +322,7 @@ def _some(values: Iterable) -> list:
 
 def versions() -> dict[str, str]:
     """Versions of what a result may depend on, read without importing any of it."""
-    packages = {name: _installed(name) for name in ("undirected", "jax", "numpy")}
+    packages = {name: provenance.version(name) for name in ("undirected", "jax", "numpy")}
     return {**packages, "python": platform.python_version(), "platform": platform.platform()}
 
 
@@ -206,16 +337,10 @@ def device() -> str:
     return f"{count}{devices[0].device_kind} ({devices[0].platform.upper()})"
 
 
-def _installed(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _require(value: Any, kind: type, what: str) -> None:
+def _require(value: Any, kind: type | tuple[type, ...], what: str) -> None:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        wanted = _WORDS.get(kind, f"a {kind.__name__}")
+        first = kind[0] if isinstance(kind, tuple) else kind
+        wanted = _WORDS.get(first, f"a {first.__name__}")
         raise UndirectedError(f"{what} is {value!r:.80}; wanted {wanted}")
 
 

@@ -6,6 +6,14 @@ An experiment is a module `papers/<paper>/<name>.py` with
     CONFIG: dict[profile, dict]
     def run(config: dict, seed: int, context: Context) -> list[Row] | Outcome
 
+and, where they apply,
+
+    REPEATS: str   the config key (`a.b` where nested) of the number of runs that `run` itself
+                   averages over, such as "seeds": the runner then asks for more of those
+    CLAIMS: list[Claim]
+    def run_seeds(config: dict, seeds: list[int], context: Context) -> list[Outcome]
+                   the same as `run` for each seed, learned side by side
+
 Its name for users is `<paper>/<name>` with hyphens for underscores. Modules whose name starts with
 `_` hold what the experiments of a paper share.
 """
@@ -33,6 +41,9 @@ class Experiment:
     title: str
     configs: dict[str, dict[str, Any]]
     run: Callable
+    run_seeds: Callable | None = None
+    repeats: str | None = None
+    claims: tuple[Any, ...] = ()
 
     def config(self, profile: str) -> dict[str, Any]:
         """The config of a profile; raises an error that lists the profiles there are."""
@@ -77,7 +88,15 @@ def load(name: str) -> Experiment:
     unknown = set(module.CONFIG) - set(PROFILES)
     if unknown:
         raise UndirectedError(f"{module_name}: profile {unknown} is none of {', '.join(PROFILES)}")
-    return Experiment(full_name, module.TITLE, module.CONFIG, module.run)
+    return Experiment(
+        full_name,
+        module.TITLE,
+        module.CONFIG,
+        module.run,
+        getattr(module, "run_seeds", None),
+        getattr(module, "REPEATS", None),
+        tuple(getattr(module, "CLAIMS", ())),
+    )
 
 
 def _unknown(wanted: str, known: tuple[str, ...]) -> str:

@@ -1,16 +1,19 @@
-"""Running an experiment: its config with overrides, and one record at the end."""
+"""Running an experiment: its config with overrides, its seeds, and one record at the end."""
 
 import hashlib
 import json
 import operator
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from undirected.core.errors import UndirectedError
+from undirected.data import cache
+from undirected.experiments import provenance, registry
 from undirected.experiments import record as records
-from undirected.experiments import registry
 from undirected.experiments.record import Outcome, Record
 from undirected.experiments.stages import Context, Event
 
@@ -21,65 +24,178 @@ def run(
     seed: int = 0,
     out: Path = Path("results"),
     *,
+    seeds: int = 1,
+    side_by_side: bool = True,
     overrides: Sequence[str] = (),
     resume: bool = True,
     on_event: Callable[[Event], object] = lambda event: None,
 ) -> Record:
     """Run one experiment and write its record to `record_path(out, name, profile)`.
 
-    A run that was stopped goes on after its last finished stage, provided experiment, config, seed
-    and library version are the same; `resume=False` starts afresh, and may replace a record of
-    another config or seed. `overrides`: `key=value` texts.
+    With several `seeds`, from `seed` on, the rows are means over them. An experiment that can learn
+    them in one program does so unless `side_by_side` is False; one that averages over runs by
+    itself (`REPEATS`) makes at least that many, all from `seed`. A run that was stopped goes on
+    after its last finished stage, provided experiment, config, seeds and library version are the
+    same; `resume=False` starts afresh, and may replace a record of another config or seed.
+    `overrides`: `key=value` texts.
     """
     experiment, seed = registry.load(name), operator.index(seed)
+    several = _seeds(seed, seeds)
     config = override(experiment.config(profile), overrides)
+    if experiment.repeats is not None:
+        config = _repeated(config, experiment.repeats, len(several))
+        several = [seed]
     path = record_path(out, experiment.name, profile)
-    versions = records.versions()
-    key = [experiment.name, profile, config, seed, versions["undirected"]]
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
-    scratch = path.parent / f".{path.stem}-{digest}"
-    if not resume and scratch.exists():
-        shutil.rmtree(scratch)
-    elif resume and not scratch.exists():
-        _check_same(path, config, seed)
-    context = Context(experiment.name, scratch, on_event)
-    context.tell("start", experiment.title)
-    try:
-        outcome = _outcome(experiment, experiment.run(_copy(config), seed, context))
-    finally:
-        context.clock.save()
+    plan = _Plan(experiment, profile, config, several, side_by_side, path)
+    if not resume:
+        plan.forget()
+    elif not plan.begun:
+        _check_same(path, config, several)
+    contexts = plan.contexts(on_event)
+    contexts[0].tell("start", experiment.title)
+    outcome = plan.run(contexts)
     notes = [f"config of profile {profile!r} changed: {setting}" for setting in overrides]
+    sources = {source for context in contexts for source in context.origins.sources}
+    data = {file: checksum for one in contexts for file, checksum in one.origins.data.items()}
+    described = provenance.describe(sources, data)
     result = Record(
         experiment=experiment.name,
         title=experiment.title,
         profile=profile,
         config=config,
         seed=seed,
+        seeds=several,
         device=records.device(),
-        versions=versions,
-        seconds=context.clock.seconds,
+        versions=records.versions(),
+        provenance=described,
+        seconds=sum(context.clock.seconds for context in contexts),
         rows=outcome.rows,
         curves=outcome.curves,
-        images=_publish(outcome, context.out, path.with_suffix("")),
-        notes=[*notes, *outcome.notes],
-        timings={**context.clock.stages, **outcome.timings},
+        images=_publish(outcome, contexts[0].out, path.with_suffix("")),
+        notes=[*notes, *provenance.warning(described), *outcome.notes],
+        timings=outcome.timings,
     )
     records.write(result, path)
-    shutil.rmtree(scratch)
-    context.tell("done", str(path), 1.0)
+    plan.forget()
+    contexts[0].tell("done", str(path), 1.0)
     return result
 
 
-def _check_same(path: Path, config: Mapping[str, Any], seed: int) -> None:
+@dataclass(frozen=True)
+class _Plan:
+    """How the seeds of one record are run, and where what they leave is kept until it is written.
+
+    Each seed has a folder of its own, which one more seed leaves as it is; seeds learned side by
+    side share one.
+    """
+
+    experiment: registry.Experiment
+    profile: str
+    config: dict[str, Any]
+    seeds: list[int]
+    side_by_side: bool
+    path: Path
+
+    @property
+    def together(self) -> bool:
+        """Whether one call runs all seeds."""
+        able = self.experiment.run_seeds is not None and self.side_by_side
+        return able and len(self.seeds) > 1
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of what is kept, one for each call."""
+        groups: list[Any] = [self.seeds] if self.together else self.seeds
+        return [self._folder(seed) for seed in groups]
+
+    def _folder(self, seed: int | list[int]) -> Path:
+        version = records.versions()["undirected"]
+        key = [self.experiment.name, self.profile, self.config, seed, version]
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
+        return self.path.parent / f".{self.path.stem}-{digest}"
+
+    @property
+    def begun(self) -> bool:
+        """Whether something of an earlier attempt is there."""
+        return any(folder.exists() for folder in self.folders)
+
+    def forget(self) -> None:
+        """Remove what was kept."""
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def contexts(self, on_event: Callable[[Event], object]) -> list[Context]:
+        """What each call may use."""
+        return [Context(self.experiment.name, folder, on_event) for folder in self.folders]
+
+    def run(self, contexts: list[Context]) -> Outcome:
+        """The outcome of all seeds."""
+        if self.together:
+            return self._run_together(contexts[0])
+        found = {}
+        for seed, context in zip(self.seeds, contexts, strict=True):
+            if len(contexts) > 1:
+                context.tell("seed", f"seed {seed}")
+            context.clock.start()
+            try:
+                found[seed] = context.whole(partial(self._run_one, seed, context))
+            finally:
+                context.clock.stop()
+        return records.join(found)
+
+    def _run_one(self, seed: int, context: Context) -> Outcome:
+        result = self.experiment.run(_copy(self.config), seed, context)
+        outcome = _outcome(self.experiment, result)
+        return replace(outcome, timings={**context.clock.stages, **outcome.timings})
+
+    def _run_together(self, context: Context) -> Outcome:
+        """All seeds by one call, which gives an outcome for each."""
+        run = self.experiment.run_seeds
+        assert run is not None
+        context.clock.start()
+        context.origins.begin("")
+        try:
+            with cache.recorded(context.origins.data):
+                results = run(_copy(self.config), list(self.seeds), context)
+        finally:
+            context.clock.stop()
+        if not isinstance(results, Sequence) or len(results) != len(self.seeds):
+            raise UndirectedError(
+                f"{self.experiment.name}: run_seeds must return one outcome for each of "
+                f"{len(self.seeds)} seeds"
+            )
+        outcomes = [_outcome(self.experiment, result) for result in results]
+        joined = records.join(dict(zip(self.seeds, outcomes, strict=True)))
+        return replace(joined, timings={**context.clock.stages, **joined.timings})
+
+
+def _repeated(config: dict[str, Any], key: str, least: int) -> dict[str, Any]:
+    """The config with at least so many runs inside the experiment."""
+    place: Any = config
+    for part in key.split("."):
+        place = place[part]
+    return override(config, [f"{key}={max(place, least)}"])
+
+
+def _seeds(first: int, count: int) -> list[int]:
+    count = operator.index(count)
+    if count < 1:
+        raise UndirectedError(f"{count} seeds are asked for; pass 1 or more")
+    return list(range(first, first + count))
+
+
+def _check_same(path: Path, config: Mapping[str, Any], seeds: list[int]) -> None:
     """Refuse to replace the record of another run."""
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
-        same = before["config"] == json.loads(json.dumps(config)) and before["seed"] == seed
+        held = before.get("seeds", [before["seed"]])
+        same = before["config"] == json.loads(json.dumps(config)) and held == seeds
     except (OSError, ValueError, KeyError, TypeError):
         return
     if not same:
+        named = ", ".join(map(str, held))
         raise UndirectedError(
-            f"{path} holds the record of another config or of another seed ({before['seed']}); "
+            f"{path} holds the record of another config or of another seed ({named}); "
             "choose another --out, or add --fresh to replace it"
         )
 

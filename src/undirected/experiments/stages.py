@@ -13,7 +13,9 @@ import numpy as np
 
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
-from undirected.experiments.record import Row
+from undirected.data import cache
+from undirected.experiments.provenance import source_hash
+from undirected.experiments.record import Outcome, Row
 
 _ARRAY = "array."  # prefix of names in .npz files: np.savez keeps some, like `file`, for itself
 
@@ -33,12 +35,15 @@ class Context:
 
     `out`: folder for artefacts (images), copied beside the record at the end.
     `scratch`: folder for checkpoints within a stage, removed when the record is written.
+    `origins`: the sources and the data that went into it, over all attempts.
     """
 
     def __init__(self, experiment: str, scratch: Path, on_event: Callable[[Event], object]):
         self.out = scratch / "out"
         self.scratch = scratch / "scratch"
         self.clock = Clock(scratch / "clock.json")
+        self.origins = Origins(scratch / "origins.json")
+        self._outcome = scratch / "outcome.json"
         self._stages = scratch / "stages"
         self._experiment = experiment
         self._on_event = on_event
@@ -73,12 +78,60 @@ class Context:
             except (BadFile, OSError):
                 self.progress(f"{name}: the stored result cannot be read; running it again")
         self.tell("stage", name)
+        self.origins.begin(name)
         begun = time.monotonic()
         try:
             stored = _store(path, fn())
         finally:
             self.clock.add(name, time.monotonic() - begun)
+            self.origins.save()
         return _load(stored)
+
+    def whole(self, fn: Callable[[], Outcome]) -> Outcome:
+        """The outcome of a whole run, kept until the record is written: seeds end one by one."""
+        if self._outcome.exists():
+            self.tell("resumed", "the whole run")
+            return _load_outcome(self._outcome)
+        self.origins.begin("")
+        with cache.recorded(self.origins.data):
+            outcome = fn()
+        self.origins.save()
+        with atomic_write(self._outcome) as temporary:
+            temporary.write_text(json.dumps(_plain(outcome)), encoding="utf-8")
+        return outcome
+
+
+class Origins:
+    """What the parts of a run were made with: the source of every stage, and the data.
+
+    A stage that is taken up again after a change of the source has both; "" stands for what is
+    done outside of stages.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self.stages: dict[str, list[str]] = {}
+        self.data: dict[str, str] = {}
+        if path.exists():
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            self.stages, self.data = saved["stages"], saved["data"]
+
+    @property
+    def sources(self) -> set[str]:
+        """Hashes of all sources that had a part in it."""
+        return {source for several in self.stages.values() for source in several}
+
+    def begin(self, stage: str) -> None:
+        """Note the source of now for a stage, before it runs."""
+        before = self.stages.get(stage, []) if stage else []  # what is no stage is done again
+        self.stages[stage] = [*before, *({source_hash()} - set(before))]
+        self.save()
+
+    def save(self) -> None:
+        """Write what is known to disk."""
+        with atomic_write(self._path) as temporary:
+            data = {"stages": self.stages, "data": self.data}
+            temporary.write_text(json.dumps(data), encoding="utf-8")
 
 
 class Clock:
@@ -86,7 +139,7 @@ class Clock:
 
     def __init__(self, path: Path):
         self._path = path
-        self._begun = time.monotonic()
+        self._begun: float | None = None
         self._earlier = 0.0
         self.stages: dict[str, float] = {}
         if path.exists():
@@ -96,7 +149,17 @@ class Clock:
     @property
     def seconds(self) -> float:
         """Seconds of all attempts so far."""
-        return self._earlier + time.monotonic() - self._begun
+        now = 0.0 if self._begun is None else time.monotonic() - self._begun
+        return self._earlier + now
+
+    def start(self) -> None:
+        """An attempt begins."""
+        self._begun = time.monotonic()
+
+    def stop(self) -> None:
+        """The attempt ends."""
+        self._earlier, self._begun = self.seconds, None
+        self.save()
 
     def add(self, stage: str, seconds: float) -> None:
         """Note the time a stage took, added to that of earlier attempts at it, and save."""
@@ -108,6 +171,18 @@ class Clock:
         with atomic_write(self._path) as temporary:
             data = {"seconds": self.seconds, "stages": self.stages}
             temporary.write_text(json.dumps(data), encoding="utf-8")
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as JSON values."""
+    fields = {name: list(getattr(outcome, name)) for name in ("curves", "images", "notes")}
+    rows = [vars(row) for row in outcome.rows]
+    return {**fields, "rows": rows, "timings": dict(outcome.timings)}
+
+
+def _load_outcome(file: Path) -> Outcome:
+    data = json.loads(file.read_text(encoding="utf-8"))
+    return Outcome(**{**data, "rows": [Row(**row) for row in data["rows"]]})
 
 
 def _stored(path: Path) -> Path | None:

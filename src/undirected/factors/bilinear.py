@@ -28,11 +28,22 @@ class Bilinear(Factor):
     pairwise = True
 
     def check(self, layout: Layout) -> None:
-        """Two different blocks are wanted."""
+        """Two different blocks of the layout are wanted, and a matrix of their sizes."""
         if self.rows == self.cols:
             raise UndirectedError(
                 f"Bilinear: a group joins block {self.rows} with itself; use Symmetric for "
                 "couplings within a block"
+            )
+        if not 0 <= min(self.rows, self.cols) <= max(self.rows, self.cols) < len(layout.blocks):
+            raise UndirectedError(
+                f"Bilinear: a group on blocks {self.rows} and {self.cols}; the layout has blocks "
+                f"0..{len(layout.blocks) - 1}"
+            )
+        wanted = tuple(block.size for block in self._ends(layout))
+        if self.weight.shape != wanted:
+            raise UndirectedError(
+                f"Bilinear: a matrix {self.weight.shape} between blocks of {wanted[0]} and "
+                f"{wanted[1]} units; pass {wanted}"
             )
 
     def _ends(self, layout: Layout) -> tuple[Block, Block]:

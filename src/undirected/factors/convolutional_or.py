@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from undirected.core.errors import UnsupportedFactor
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import CERTAIN, NEG_INF, is_zero, message
 from undirected.factors.base import Factor, Messages, Schedule
@@ -32,6 +32,20 @@ class ConvolutionalOr(Factor):
     features: tuple[int, int, int] = eqx.field(static=True)
     locations: tuple[int, int] = eqx.field(static=True)
     penalty: float = eqx.field(static=True, default=CERTAIN)
+
+    def check(self, layout: Layout) -> None:
+        """The layout must begin with the pixels, features and locations of this group."""
+        if min(self.images, *self.features, *self.locations) < 1:
+            raise UndirectedError(
+                f"ConvolutionalOr: {self.images} images, features {self.features} and locations "
+                f"{self.locations}; pass numbers of at least 1"
+            )
+        got = [block.size for block in layout.blocks[:3]]
+        wanted = [block.size for block in self.layout.blocks]
+        if got != wanted:
+            raise UndirectedError(
+                f"ConvolutionalOr: the first blocks of the layout have {got} units; wanted {wanted}"
+            )
 
     @property
     def image_shape(self) -> tuple[int, int]:
@@ -92,6 +106,15 @@ class ConvolutionalOr(Factor):
 
     def pairing(self, mean: "ConvolutionalOr") -> Float[Array, ""]:
         return -self.penalty * jnp.sum(jnp.asarray(mean.weight))
+
+    def from_gradient(self, slope: "ConvolutionalOr") -> "ConvolutionalOr":
+        """Where a difference is forbidden no pixel has one; a finite penalty is no parameter."""
+        if self.penalty < CERTAIN:
+            raise UnsupportedFactor(
+                "exact: a ConvolutionalOr group with a finite penalty has no gradient along it; "
+                "use PerturbAndMap, or a penalty that forbids"
+            )
+        return self._with(jnp.zeros((self.images, *self.image_shape)))
 
     def init_messages(self, layout: Layout) -> Messages:
         N, F, K = self.images, self.features[0], len(self.offsets)

@@ -26,10 +26,14 @@ class Edges(Factor):
     pairwise = True
 
     def check(self, layout: Layout) -> None:
-        """The graph must have as many nodes as the layout has units."""
+        """A graph of as many nodes as the layout has units, and a weight for each edge."""
         if self.graph.n != layout.n:
             raise UndirectedError(
                 f"Edges: a graph of {self.graph.n} nodes on a layout of {layout.n} units"
+            )
+        if self.weight.shape != (self.graph.n_edges,):
+            raise UndirectedError(
+                f"Edges: weights {self.weight.shape} on {self.graph.n_edges} edges; pass one each"
             )
 
     def statistic(self, layout: Layout, x: Float[Array, " n"]) -> "Edges":

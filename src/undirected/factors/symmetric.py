@@ -27,6 +27,11 @@ class Symmetric(Factor):
 
     def check(self, layout: Layout) -> None:
         """The matrix must have the size of its block."""
+        if not 0 <= self.block < len(layout.blocks):
+            raise UndirectedError(
+                f"Symmetric: a group on block {self.block}; the layout has blocks "
+                f"0..{len(layout.blocks) - 1}"
+            )
         size = layout.blocks[self.block].size
         if self.weight.shape != (size, size):
             raise UndirectedError(

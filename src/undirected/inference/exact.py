@@ -4,7 +4,7 @@ Beliefs are the gradient of log Z with respect to the potentials, so every facto
 """
 
 from itertools import product
-from math import prod
+from math import log2, prod
 
 import equinox as eqx
 import jax
@@ -27,12 +27,13 @@ MOST_STATES = 2**26
 class Exact(Inference):
     """Sums over all states in chunks; blocks that are independent given the rest are summed out.
 
-    An RBM costs 2^min(V, H) states. At temperature 0 the beliefs are those of the best state; where
-    several are best, a mean of them.
+    An RBM costs 2^min(V, H) states; more than `most` are refused. At temperature 0 the beliefs are
+    those of the best state; where several are best, a mean of them.
     """
 
     temperature: float | Array = 1.0
     chunk: int = 2**12
+    most: int = MOST_STATES
 
     @property
     def finds_best_state(self) -> bool:
@@ -42,10 +43,10 @@ class Exact(Inference):
         """Nothing here is random: the key is not used."""
         listed = _listed_blocks(p)
         states = prod(_states(p.layout.blocks[i]) for i in listed)
-        if states > MOST_STATES:
+        if states > self.most:
             raise UndirectedError(
-                f"exact: {states:.3g} states to sum over (limit {MOST_STATES}); use Transfer or "
-                "Elimination on a narrow graph, belief propagation, or AIS for log Z"
+                f"exact: about 2^{log2(states):.0f} states to sum over (limit {self.most}); use "
+                "Transfer or Elimination on a narrow graph, belief propagation, or AIS for log Z"
             )
         size = min(self.chunk, states)
         starts = jnp.arange(0, states, size, dtype=jnp.int32)

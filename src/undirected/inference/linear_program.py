@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import check_binary
+from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
+from undirected.core.layout import Layout, check_binary
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Beliefs, Potentials, Status, inner, lowered, statistics
-from undirected.factors import require
+from undirected.factors import Factor, Pairs, require
 from undirected.inference.base import Inference, rounded
 from undirected.inference.elimination import state_levels, table_list
 
@@ -220,16 +220,26 @@ def _at_ends(
     return np.bincount(edges.ravel(), np.repeat(value, 2), n)
 
 
+def _pairs(factor: Factor, layout: Layout) -> Pairs:
+    """The couplings of two binary units of a group, or a refusal that says what takes it."""
+    try:
+        check_binary(f"{type(factor).__name__}: pairs", *layout.blocks)
+        return factor.pairs(layout)
+    except UnsupportedFactor as error:
+        raise UnsupportedFactor(
+            f"linear program: a minimum cut takes couplings of two binary units ({error}); use "
+            "LinearProgram('highs') or MaxProduct"
+        ) from None
+
+
 def pairs_of(
     p: Potentials,
 ) -> tuple[Int[np.ndarray, "E 2"], Float[np.ndarray, " E"], Float[np.ndarray, " n"], float]:
     """All coupled pairs of binary units, their weights, the fields of all units, the constant."""
-    check_binary("linear program: a binary pairwise relaxation", *p.layout.blocks)
-    require("linear program", p, "pairs", "use LinearProgram('highs') or MaxProduct")
     edges, weights = [np.zeros((0, 2), int)], [np.zeros(0)]
     unary, constant = np.asarray(p.unary, float), float(p.offset)
     for factor in p.factors:
-        found = factor.pairs(p.layout)
+        found = _pairs(factor, p.layout)
         edges.append(np.asarray(found.edges))
         weights.append(np.asarray(found.weight, float))
         unary, constant = unary + np.asarray(found.field), constant + float(found.constant)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -85,13 +84,10 @@ class DeepBM(eqx.Module):
             fields = fields + x[..., blocks[block + 1].slice] @ self.weights[block].T
         return fields
 
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        return {"sizes": self.sizes}
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "DeepBM":
-        """A model of zeros with these hyper-parameters."""
-        sizes = config["sizes"]
-        weights = tuple(jnp.zeros(pair) for pair in pairwise(sizes))
-        return cls(weights, tuple(jnp.zeros(size) for size in sizes))
+    def independent(self, means: Float[Array, " V"] | None = None) -> "DeepBM":
+        """The same units without couplings, at these visible means (uniform without them)."""
+        biases = [jnp.zeros_like(bias) for bias in self.biases]
+        if means is not None:
+            p = jnp.clip(jnp.asarray(means, biases[0].dtype), 0.005, 0.995)
+            biases[0] = jnp.log(p / (1 - p))
+        return DeepBM(tuple(jnp.zeros_like(w) for w in self.weights), tuple(biases))

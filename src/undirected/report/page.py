@@ -188,8 +188,9 @@ def _overview(records: Sequence[Mapping[str, Any]]) -> Section:
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, list[str]]:
+    seeds = record.get("seeds", [record["seed"]])
     facts = {
-        "seed": [str(record["seed"])],
+        "seed" if len(seeds) == 1 else "seeds": [", ".join(map(str, seeds))],
         "time": [duration(record["seconds"])],
         "device": [record["device"]],
         "versions": [f"{name} {version}" for name, version in record["versions"].items()],

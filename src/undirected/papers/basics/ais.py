@@ -27,6 +27,7 @@ from undirected.models import RBM, Ising, ModelPath
 from undirected.sampling import BlockGibbs, Gibbs
 
 TITLE = "AIS: the exact log Z lies in the 99 % interval"
+REPEATS = "runs"
 _QUICK = {
     "runs": 20,
     "chains": 100,
@@ -125,7 +126,7 @@ def _check(
         return Row(case, method, metric, sum(hits), None, len(found), better="higher")
 
     def average(metric: str, values: Iterable[float], better: str = "lower") -> Row:
-        return Row.average(case, method, metric, values, better=better)
+        return Row.over_runs(case, method, metric, values, better=better)
 
     def holds(result: AISResult) -> bool:
         return result.interval[0] <= log_z <= result.interval[1]
@@ -137,7 +138,7 @@ def _check(
     return [
         count("runs whose 99 % interval holds log Z", (holds(b.lower) for b in found)),
         count("runs whose reverse 99 % interval holds log Z", (holds(b.upper) for b in found)),
-        count("runs whose two intervals meet", (b.agree for b in found)),
+        count("runs whose two intervals meet", (b.meet for b in found)),
         Row(
             case,
             method,

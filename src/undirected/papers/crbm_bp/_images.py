@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 from undirected import data
 from undirected.data.corruption import flip, occlude
 from undirected.evaluation import error_rate
+from undirected.experiments.claims import Claim, Meets, everywhere
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
 from undirected.papers.crbm_bp._learners import (
@@ -83,6 +84,27 @@ def printed(
         for case, column in zip(cases, columns, strict=True)
         for method, errors in column.items()
     }
+
+
+def claims(table: dict[tuple[str, str], tuple[float, float]]) -> list[Claim]:
+    """What the paper says of a printed table, whose keys are (case, method)."""
+    cases = tuple(dict.fromkeys(case for case, _ in table))
+    others = [method for method in METHODS if method != "MLE-BP"]
+    figures = ", ".join(f"{table[case, 'MLE-BP'][0]:g} %" for case in cases)
+    won = sum(min(METHODS, key=lambda m: table[case, m][0]) == "MLE-BP" for case in cases)
+    return [
+        Claim(
+            "Learning with belief propagation (MLE-BP) leaves fewer wrong pixels than every other "
+            "method.",
+            f"lowest error in {won} of {len(cases)} columns",
+            everywhere(cases, METRICS["all"], "MLE-BP", others),
+        ),
+        Claim(
+            "The errors of MLE-BP are no higher than the printed ones.",
+            figures,
+            [Meets(case, METRICS["all"], "MLE-BP") for case in cases],
+        ),
+    ]
 
 
 def corruption(case: str, white: float = 1) -> Corrupt:

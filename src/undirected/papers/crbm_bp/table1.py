@@ -30,6 +30,7 @@ _HIGH = {
     "MSSVM": (3.804, 10.627),
 }
 PAPER = _images.printed(CASES, _LOW, _HIGH)
+CLAIMS = _images.claims(PAPER)
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:

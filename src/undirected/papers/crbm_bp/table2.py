@@ -34,6 +34,7 @@ _LARGE = {
     "MSSVM": (3.273, 35.712),
 }
 PAPER = _images.printed(CASES, _SMALL, _LARGE)
+CLAIMS = _images.claims(PAPER)
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:

@@ -35,6 +35,7 @@ _OCCLUDED = {
     "MSSVM": (4.534, 14.918),
 }
 PAPER = _images.printed(CASES, _NOISE, _OCCLUDED)
+CLAIMS = _images.claims(PAPER)
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:

@@ -194,7 +194,7 @@ def compare(
             figures = paper.get(method) if name == "data" else None
             for metric, figure in zip(("e_b", "e_w"), figures or (None, None), strict=True):
                 rows.append(
-                    Row.average(case, method, metric, found[metric], figure, better="lower")
+                    Row.over_runs(case, method, metric, found[metric], figure, better="lower")
                 )
             if "mismatch" in found:
                 notes.append(

@@ -38,6 +38,11 @@ def contours(rows: int, pool: int) -> Float[np.ndarray, "rows n"]:
     return small.reshape(-1, side * side).astype(np.float32)
 
 
+def binary(x: Int[np.ndarray, "rows n"]) -> Float[np.ndarray, "rows n"]:
+    """Grey values 0..255 as 0 or 1: the authors divide by 255 and ask for more than 0.5."""
+    return (x / 255 > 0.5).astype(np.float32)
+
+
 def perturb(sweeps: int, persistent: bool = False) -> PerturbAndMap:
     """The paper's sampler: parallel max-product, half of the old message kept (Algorithm 1)."""
     infer = MaxProduct(sweeps, None, 0.5, parallel=True)

@@ -13,6 +13,7 @@ from undirected.core.potentials import Potentials, clamp, shift, values
 from undirected.core.units import best, perturbation
 from undirected.data import blind_deconvolution
 from undirected.data.deconvolution import FEATURES, stamp
+from undirected.experiments.claims import Claim, Meets
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context
 from undirected.factors import ConvolutionalOr, Messages, Schedule
@@ -21,6 +22,7 @@ from undirected.report.images import image_grid
 from undirected.sampling import GibbsWithGradients
 
 TITLE = "2D blind deconvolution (Section 5.6)"
+REPEATS = "seeds"
 _FULL = {
     "images": 100,
     "features": [5, 6, 6],
@@ -39,6 +41,18 @@ CONFIG: dict[str, dict[str, Any]] = {
     "quick": {**_FULL, "sweeps": 200, "seeds": 3, "gwg_updates": 200},
     "full": _FULL,
 }
+CLAIMS = [
+    Claim(
+        "Perturb-and-max-product finds all four features on nine of ten seeds.",
+        "shown for five seeds (Figure 4)",
+        [Meets("100 images", "share of seeds with all features", "PMP", 0.9)],
+    ),
+    Claim(
+        "With the best of three starts it does so too.",
+        "not tried",
+        [Meets("100 images", "share of seeds with all features", "PMP, best of 3 starts", 0.9)],
+    ),
+]
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
@@ -95,7 +109,7 @@ def _score(
         ("pixels not explained", [float(_wrong_pixels(s, images)) for s in samples], "lower"),
         ("seconds of one run", [float(s["seconds"]) for s in samples], "lower"),
     ):
-        rows.append(Row.average(case, method, metric, numbers, better=better))
+        rows.append(Row.over_runs(case, method, metric, numbers, better=better))
     return rows
 
 

@@ -13,6 +13,7 @@ from undirected.experiments.stages import Context
 from undirected.papers.pmp import _common
 
 TITLE = "Max-product that goes on from the messages of the last learning step"
+REPEATS = "seeds"
 _FULL = {
     "rows": 5923,
     "pool": 1,
@@ -64,7 +65,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
             )
             case = f"{sweeps} sweeps a step"
             for metric, values in found.items():
-                rows.append(Row.average(case, method, metric, values, better="lower"))
+                rows.append(Row.over_runs(case, method, metric, values, better="lower"))
     note = (
         "The noise is new at every step. Samples to be scored are drawn by "
         f"{config['test_sweeps']} sweeps from silence, whatever the learner did."

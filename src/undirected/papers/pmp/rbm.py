@@ -1,5 +1,7 @@
 """Section 5.5, Figure 3: an RBM of MNIST digits, learned and sampled by several methods."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,11 +15,12 @@ from jaxtyping import Array, Float, Key
 from undirected.core.protocols import Kernel
 from undirected.data import mnist
 from undirected.evaluation import log_mmd
-from undirected.experiments.fitting import fit
+from undirected.experiments.claims import Claim, everywhere
+from undirected.experiments.fitting import EachModel, PersistentSeeds, SeedBatches, fit
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context, restore, store
 from undirected.io.checkpoint import Checkpoints
-from undirected.learning import Batches, Persistent
+from undirected.learning import Batches, Persistent, Progress, stack
 from undirected.models import RBM
 from undirected.papers.pmp import _common
 from undirected.report.images import image_grid
@@ -89,21 +92,112 @@ CONFIG: dict[str, dict[str, Any]] = {
     "full": _FULL,
 }
 
+CLAIMS = [
+    Claim(
+        "Samples of an RBM learned and drawn by perturb-and-max-product are nearer to the digits "
+        "than those of Gibbs learners, from 25 sweeps on.",
+        "read off Figure 3",
+        everywhere(
+            [f"{sweeps} sweeps" for sweeps in _FULL["test_sweeps"] if sweeps >= 25],
+            "log MMD^2",
+            "PMP",
+            ["Gibbs-reset", "PCD-1", "PCD-100"],
+        ),
+    ),
+]
+
+Learned = dict[str, np.ndarray]
+PMP_ALONE = "PMP"
+"""The method whose seeds are learned one after the other: a single one fills a GPU."""
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Binary images: a pixel is 1 where its grey value is above half of 255."""
+
+    train: Float[np.ndarray, "rows 784"]
+    test: Float[np.ndarray, "some 784"]
+    twos: Float[np.ndarray, "twos 784"]
+
+
+def load_digits(config: dict[str, Any]) -> Digits:
+    """Training digits, those to be completed, and the training twos."""
+    found = mnist()
+    assert found.train.y is not None
+    twos = found.train.x[np.asarray(found.train.y) == 2][: config["twos"]["rows"]]
+    train, test = found.train.x[: config["rows"]], found.test.x[: config["completions"]]
+    return Digits(*(_common.binary(x) for x in (train, test, twos)))
+
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """log MMD^2 of samples of every learned model, for growing numbers of sweeps."""
-    found = mnist()
-    data = np.asarray(found.train.x[: config["rows"]] > 0.5, np.float32)
-    test = np.asarray(found.test.x[: config["completions"]] > 0.5, np.float32)
+    digits = load_digits(config)
+
+    def learned(method: str) -> Learned:
+        return _learn_one(method, digits, config, seed, context)
+
+    return _report(learned, digits, config, seed, context, "")
+
+
+def run_seeds(config: dict[str, Any], seeds: list[int], context: Context) -> list[Outcome]:
+    """The same for several seeds: models learned with Gibbs chains side by side, PMP in turn."""
+    digits = load_digits(config)
+    stacks = {
+        method: context.stage(
+            f"learn, {method}", partial(_learn_all, method, digits.train, config, seeds, context)
+        )
+        for method in config["methods"]
+        if method != PMP_ALONE
+    }
+
+    def learned(i: int, method: str) -> Learned:
+        if method == PMP_ALONE:
+            return _learn_one(method, digits, config, seeds[i], context, f", seed {seeds[i]}")
+        return {name: leaf[i] for name, leaf in stacks[method].items()}
+
+    return [
+        _report(partial(learned, i), digits, config, seed, context, f", seed {seed}", i == 0)
+        for i, seed in enumerate(seeds)
+    ]
+
+
+def _learn_one(
+    method: str,
+    digits: Digits,
+    config: dict[str, Any],
+    seed: int,
+    context: Context,
+    tail: str = "",
+) -> Learned:
+    """A stage that learns one model."""
+    name = f"learn, {method}{tail}"
+    saved = Checkpoints(context.scratch / f"{method}{tail}")
+    tell = partial(_tell, context, name)
+    work = partial(_learn, _digits(method, config), digits.train, seed, saved, tell)
+    return context.stage(name, work)
+
+
+def _tell(context: Context, name: str, now: Progress) -> None:
+    context.progress(f"{name}: {now.step} of {now.total} steps", now.step / max(now.total, 1))
+
+
+def _report(
+    learned: Callable[[str], Learned],
+    digits: Digits,
+    config: dict[str, Any],
+    seed: int,
+    context: Context,
+    tail: str,
+    shown: bool = True,
+) -> Outcome:
+    """Rows of every model; stages end on `tail`, and images are drawn where they are shown."""
     rows: list[Row] = []
+    data, test = digits.train, digits.test
     lines, sheet, completed = {}, [data[:10]], [test[:10], _upper(test[:10])]
     for method in config["methods"]:
-        saved = Checkpoints(context.scratch / method)
-        learned = context.stage(
-            f"learn, {method}", partial(_learn, _digits(method, config), data, seed, saved)
-        )
+        model = learned(method)
         found = context.stage(
-            f"sample, {method}", partial(_score, method, learned, data, config, seed)
+            f"sample, {method}{tail}", partial(_score, method, model, data, config, seed)
         )
         for sweeps, score in zip(config["test_sweeps"], found["scores"], strict=True):
             case = f"{sweeps} sweeps"
@@ -113,46 +207,52 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         lines[method] = config["test_sweeps"], [float(s) for s in found["scores"]]
         sheet.append(found["samples"])
         halves = context.stage(
-            f"complete, {method}", partial(_complete, method, learned, test, config, seed)
+            f"complete, {method}{tail}", partial(_complete, method, model, test, config, seed)
         )
         score = log_mmd(halves["x"], test)
         case = "lower halves given upper ones"
         rows.append(Row(case, method, "log MMD^2", score, n=1, better="lower"))
         completed += [halves["x"][:10], halves["again"][:10]]
-    twos = context.stage("twos", partial(_twos, config, seed))
+    twos = context.stage(f"twos{tail}", partial(_twos, digits.twos, config, seed))
     for method, score in zip(("PMP", "Gibbs-reset"), twos["scores"], strict=True):
         rows.append(Row("twos", method, "log MMD^2", float(score), n=1, better="lower"))
-    image_grid(np.concatenate(sheet), SHAPE, context.out / "samples.png", scale=2)
-    image_grid(np.concatenate(completed), SHAPE, context.out / "completions.png", scale=2)
-    image_grid(twos["samples"], SHAPE, context.out / "twos.png", scale=2)
-    methods = ", ".join(config["methods"])
+    sheets = {"samples": sheet, "completions": completed, "twos": [twos["samples"]]}
     return Outcome(
         rows=rows,
         curves=[curve("sample quality", "sweeps", "log MMD^2", lines)],
-        images=[
-            {
-                "name": "samples",
-                "caption": f"Data, then {methods}: states after {_shown(config)} sweeps",
-                "file": "samples.png",
-            },
-            {
-                "name": "completions",
-                "caption": f"Test digits, upper halves, then two completions each by {methods}",
-                "file": "completions.png",
-            },
-            {"name": "twos", "caption": "Twos: data, PMP, Gibbs-reset", "file": "twos.png"},
-        ],
-        notes=[
-            f"{config['epochs']} epochs of plain gradient descent; the hidden units are summed out "
-            "in both phases. Gibbs chains go on from one number of sweeps to the next, PMP starts "
-            "afresh. Biases of the start are drawn apart; the authors' program draws those of both "
-            "layers with one key.",
-            f"Completions: {config['sweeps']} sweeps with the upper half held, scored against the "
-            "whole test digits.",
-            "Seconds per sample are of the last number of sweeps: for PMP of all of them, for "
-            "Gibbs chains of those since the number before.",
-        ],
+        images=_images(sheets, config, context) if shown else (),
+        notes=_notes(config),
     )
+
+
+def _images(
+    sheets: dict[str, list[np.ndarray]], config: dict[str, Any], context: Context
+) -> list[dict[str, str]]:
+    methods = ", ".join(config["methods"])
+    captions = {
+        "samples": f"Data, then {methods}: states after {_shown(config)} sweeps",
+        "completions": f"Test digits, upper halves, then two completions each by {methods}",
+        "twos": "Twos: data, PMP, Gibbs-reset",
+    }
+    for name, sheet in sheets.items():
+        image_grid(np.concatenate(sheet), SHAPE, context.out / f"{name}.png", scale=2)
+    return [
+        {"name": name, "caption": caption, "file": f"{name}.png"}
+        for name, caption in captions.items()
+    ]
+
+
+def _notes(config: dict[str, Any]) -> list[str]:
+    return [
+        f"{config['epochs']} epochs of plain gradient descent; the hidden units are summed out "
+        "in both phases. Gibbs chains go on from one number of sweeps to the next, PMP starts "
+        "afresh. Biases of the start are drawn apart; the authors' program draws those of both "
+        "layers with one key.",
+        f"Completions: {config['sweeps']} sweeps with the upper half held, scored against the "
+        "whole test digits.",
+        "Seconds per sample are of the last number of sweeps: for PMP of all of them, for "
+        "Gibbs chains of those since the number before.",
+    ]
 
 
 def _digits(method: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -193,16 +293,43 @@ def _learn(
     data: Float[np.ndarray, "rows 784"],
     seed: int,
     saved: Checkpoints | None = None,
-) -> dict[str, np.ndarray]:
+    tell: Callable[[Progress], None] | None = None,
+) -> Learned:
     """The parameters of a model; a run that was stopped goes on from its last checkpoint."""
     model = fit(
         _skeleton(how["hidden"], how["bias_scale"], seed),
         Persistent(how["kernel"], chains=how["chains"]),
         how["optimiser"],
-        Batches(data, how["batch"]),
+        Batches(data, how["batch"], seed),
         jax.random.key(seed),
         steps=how["steps"],
         store=saved,
+        save_every=30.0,
+        on_event=tell,
+    ).model
+    return store(model)
+
+
+def _learn_all(
+    method: str,
+    data: Float[np.ndarray, "rows 784"],
+    config: dict[str, Any],
+    seeds: list[int],
+    context: Context,
+) -> Learned:
+    """The same for several seeds side by side; the parameters lead with an axis over them."""
+    how = _digits(method, config)
+    kernel, size = how["kernel"], how["bias_scale"]
+    model = fit(
+        stack([_skeleton(how["hidden"], size, seed) for seed in seeds]),
+        PersistentSeeds(Persistent(kernel, chains=how["chains"]), kernel=EachModel(kernel)),
+        how["optimiser"],
+        SeedBatches(data, how["batch"], seeds=tuple(seeds)),
+        jax.random.key(seeds[0]),
+        steps=how["steps"],
+        store=Checkpoints(context.scratch / method),
+        save_every=30.0,
+        on_event=partial(_tell, context, f"learn, {method}"),
     ).model
     return store(model)
 
@@ -235,12 +362,11 @@ def _complete(
     return {"x": draw(keys[0]), "again": draw(keys[1])}
 
 
-def _twos(config: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+def _twos(
+    data: Float[np.ndarray, "twos 784"], config: dict[str, Any], seed: int
+) -> dict[str, np.ndarray]:
     """Models of the digit two alone, by PMP and by Gibbs chains that start anew."""
     twos, sweeps = config["twos"], config["sweeps"]
-    found = mnist().train
-    assert found.y is not None
-    data = np.asarray(found.x[np.asarray(found.y) == 2][: twos["rows"]] > 0.5, np.float32)
     some = data[: twos["samples"]]
     scores, sheet = [], [some[:10]]
     for name in ("PMP", "block Gibbs-reset"):

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from undirected import data
 from undirected.core.protocols import Info
+from undirected.experiments.claims import Claim, Meets
 from undirected.experiments.fitting import fit
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
@@ -22,6 +23,7 @@ from undirected.models import GaussianRBM
 from undirected.report.images import image_grid
 
 TITLE = "Completing faces with a Gaussian RBM"
+REPEATS = "runs"
 
 SHAPE = (28, 20)
 QUERIES = {"random pixels": UniformQueries(0.5), "5x5 patches": PatchQueries(SHAPE, (5, 5))}
@@ -48,6 +50,23 @@ CONFIG: dict[str, dict[str, Any]] = {
     "quick": _FULL | {"hidden": 40, "layers": 10, "epochs": 8, "batch": 50, "runs": 1},
     "full": _FULL,
 }
+_METRIC = "NCE, square not halved (nats)"
+CLAIMS = [
+    Claim(
+        "Query training of a Gaussian RBM completes faces better than AdVIL.",
+        "1.503 against 1.542 (random pixels), 1.493 against 1.525 (patches)",
+        [
+            Meets(case, _METRIC, "QT", min(PAPER[m][i] for m in PAPER if "AdVIL" in m))
+            for i, case in enumerate(QUERIES)
+        ],
+        caveat="AdVIL is quoted from the paper",
+    ),
+    Claim(
+        "Its cross-entropy is no higher than the printed one.",
+        "1.503, 1.493",
+        [Meets(case, _METRIC, "QT") for case in QUERIES],
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -193,6 +212,6 @@ def _rows(method: str, values: Float[np.ndarray, "runs cases 2"]) -> list[Row]:
     for c, case in enumerate(QUERIES):
         for m, metric in enumerate(("NCE, square not halved (nats)", "NCE (nats)")):
             paper = PAPER[method][c] if m == 0 and method in PAPER else None
-            one = Row.average(case, method, metric, values[:, c, m], paper, better="lower")
+            one = Row.over_runs(case, method, metric, values[:, c, m], paper, better="lower")
             rows.append(one)
     return rows

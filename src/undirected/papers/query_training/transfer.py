@@ -17,6 +17,7 @@ from undirected.models import RBM, SpinForm
 from undirected.papers.query_training._common import Perceptron, query_train, scores
 
 TITLE = "Training on one kind of query, asking another"
+REPEATS = "runs"
 SIDE = 8
 _FULL: dict[str, Any] = {
     "images": "digits",
@@ -88,7 +89,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
                 f"{kind}, {trained}", partial(_learn, kind, trained, x, config, seed)
             )
             rows += [
-                Row.average(
+                Row.over_runs(
                     f"asked {asked}",
                     f"{kind}, trained on {trained}",
                     "NCE (bits)",

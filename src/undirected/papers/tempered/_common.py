@@ -1,8 +1,8 @@
 """What the experiments share: binary digits, the learners, one way to learn and to keep it."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -16,11 +16,11 @@ from undirected import data
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info, Kernel
 from undirected.data import corruption
-from undirected.evaluation import Bracket, bracket
-from undirected.experiments.fitting import fit
+from undirected.evaluation import Bracket, bracket, brackets
+from undirected.experiments.fitting import EachModel, PersistentSeeds, SeedBatches, fit
 from undirected.experiments.stages import Context, store
 from undirected.io.checkpoint import Checkpoints
-from undirected.learning import Batches, Persistent, hold_then_decay
+from undirected.learning import Batches, Persistent, hold_then_decay, stack
 from undirected.models import RBM, ModelPath, SemiRestrictedBM, tempered
 from undirected.ops.hidden_states import log_z_over_hidden
 from undirected.sampling import Alternating, ParallelTempering, TemperedTransitions, ladder
@@ -28,7 +28,8 @@ from undirected.sampling import Alternating, ParallelTempering, TemperedTransiti
 CLASSES = 10
 NEVER = 2**30
 FIRST = "before the tempered runs"
-PARTICLES = ("SAP", "Trans-SAP", "PT-SAP")
+FAIR = "Trans-SAP, equal Gibbs updates"
+PARTICLES = ("SAP", FAIR, "Trans-SAP", "PT-SAP")
 Arrays = dict[str, np.ndarray]
 
 
@@ -63,6 +64,14 @@ def load_digits(config: dict[str, Any], seed: int) -> Digits:
     valid = _joint(found.valid, seed + 1)
     test = _joint(found.test.take(np.arange(config["test"])), seed)
     return Digits(train.x, train.y.astype(np.int32), valid, test)
+
+
+def training_rows(config: dict[str, Any], seed: int) -> Int[np.ndarray, " rows"]:
+    """The numbers of the training rows that `load_digits` keeps."""
+    found = data.load(config["images"])
+    numbers = data.Split(np.arange(len(found.train))[:, None], found.train.y)
+    kept = data.hold_out(replace(found, train=numbers), config["valid"], seed)
+    return kept.train.x[: config["train"], 0]
 
 
 def _joint(part: data.Split, seed: int) -> Float[np.ndarray, "rows 794"]:
@@ -106,27 +115,44 @@ def exact_log_z(model: RBM) -> Float[Array, ""]:
 
 
 def learner(method: str, config: dict[str, Any], kernel: Kernel) -> tuple[Persistent, int]:
-    """A learner with persistent particles, and its parameter updates in `gibbs` Gibbs updates.
+    """A learner with persistent particles, and its parameter updates in `gibbs` Gibbs updates."""
+    moves, steps = _moves(method, config, kernel, lambda inside: inside)
+    return Persistent(moves, config["chains"]), steps
 
-    With `fair` the Gibbs updates of a tempered run, and those of every rung of a ladder, count too,
-    though only those at the model's own temperature move the parameters (footnote 4); otherwise
-    they come on top. SAP is Trans-SAP whose tempered runs never come.
+
+def learner_of_seeds(
+    method: str, config: dict[str, Any], kernel: Kernel
+) -> tuple[PersistentSeeds, int]:
+    """The same for the models of several seeds side by side."""
+    moves, steps = _moves(method, config, kernel, EachModel)
+    return PersistentSeeds(Persistent(kernel, config["chains"]), kernel=moves), steps
+
+
+def _moves(
+    method: str, config: dict[str, Any], kernel: Kernel, whole: Callable[[Kernel], Kernel]
+) -> tuple[Kernel, int]:
+    """How particles move, and the number of parameter updates; `whole` takes a kernel to a stack.
+
+    With `fair`, and for the learner of that name, the Gibbs updates of a tempered run, and those of
+    every rung of a ladder, count too, though only those at the model's own temperature move the
+    parameters (footnote 4); otherwise they come on top. SAP is Trans-SAP whose tempered runs never
+    come.
     """
-    total, chains, how = config["gibbs"], config["chains"], config["tempered"]
-    fair = config["fair"]
+    total, how = config["gibbs"], config["tempered"]
+    fair = config["fair"] or method == FAIR
     match method:
         case "SAP":
-            return Persistent(Alternating(kernel, kernel, NEVER), chains), total
-        case "Trans-SAP":
+            return Alternating(whole(kernel), whole(kernel), NEVER), total
+        case "Trans-SAP" | "Trans-SAP, equal Gibbs updates":
             run = TemperedTransitions(kernel, tempered, ladder(how["lowest"], how["betas"]))
             share = how["every"] / (how["every"] + run_length(config)) if fair else 1
             updates = how["after"] + int(share * (total - how["after"]))
-            return Persistent(Alternating(kernel, run, how["every"], how["after"]), chains), updates
+            return Alternating(whole(kernel), whole(run), how["every"], how["after"]), updates
         case "PT-SAP":
             betas = ladder(how["lowest"], config["rungs"])
             ladders = ParallelTempering(kernel, tempered, betas)
-            return Persistent(ladders, chains), total // (config["rungs"] if fair else 1)
-    raise UndirectedError(f"tempered: no learner {method!r}; pass SAP, Trans-SAP or PT-SAP")
+            return whole(ladders), total // (config["rungs"] if fair else 1)
+    raise UndirectedError(f"tempered: no learner {method!r}; pass one of {', '.join(PARTICLES)}")
 
 
 def run_length(config: dict[str, Any]) -> int:
@@ -144,21 +170,25 @@ class Learning:
     seed: int
     context: Context
     watch: Callable[[Any], float | Array]
+    learner: Callable[[str, dict[str, Any], Kernel], tuple[Any, int]] = learner
 
     def run_all(self, methods: Iterable[str], kernel: Kernel) -> Iterator[tuple[str, int, Arrays]]:
         """Name, parameter updates and result of those methods that keep particles.
 
         SAP and Trans-SAP are the same until the tempered runs begin: where both are asked for, that
-        part is learned once.
+        part is learned once. Trans-SAP at equal Gibbs updates is a shorter Trans-SAP: where it is
+        asked for before the longer one, that goes on from it.
         """
         kept = [method for method in methods if method in PARTICLES]
-        both = {"SAP", "Trans-SAP"} <= set(kept)
+        both = "SAP" in kept and not {"Trans-SAP", FAIR}.isdisjoint(kept)
         if both:
-            objective, _ = learner("SAP", self.config, kernel)
+            objective, _ = self.learner("SAP", self.config, kernel)
             self.run(FIRST, objective, self.config["tempered"]["after"])
-        for method in kept:
-            objective, steps = learner(method, self.config, kernel)
+        for i, method in enumerate(kept):
+            objective, steps = self.learner(method, self.config, kernel)
             begin = FIRST if both and method != "PT-SAP" else None
+            if method == "Trans-SAP" and FAIR in kept[:i] and not self.config["fair"]:
+                begin = FAIR
             yield method, steps, self.run(method, objective, steps, begin)
 
     def run(self, name: str, objective: Any, steps: int, begin: str | None = None) -> Arrays:
@@ -213,13 +243,17 @@ def _history(rows: list[dict[str, float]]) -> Arrays:
     return {f"curve.{n}": np.asarray([row.get(n, np.nan) for row in rows]) for n in names}
 
 
-def acceptance(found: Arrays) -> float | None:
-    """Share of the tempered runs that were accepted; None where there were none."""
-    if "curve.jump_accepted" not in found:
+def acceptance(found: Arrays, model: int | None = None) -> float | None:
+    """Share of the tempered runs that were accepted; None where there were none.
+
+    `model`: of this one of several that were learned side by side.
+    """
+    name = "curve.jump_accepted" + ("" if model is None else f".{model}")
+    if name not in found:
         return None
     steps = np.diff(found["curve.step"], prepend=0)
     count = (steps * found["curve.jumps"]).sum()
-    return float(np.nansum(steps * found["curve.jump_accepted"]) / count) if count else None
+    return float(np.nansum(steps * found[name]) / count) if count else None
 
 
 def gibbs_updates(found: Arrays, config: dict[str, Any], method: str) -> np.ndarray:
@@ -227,14 +261,15 @@ def gibbs_updates(found: Arrays, config: dict[str, Any], method: str) -> np.ndar
     steps = found["curve.step"]
     if method == "PT-SAP":
         return steps * config["rungs"]
-    if method != "Trans-SAP":
+    if not method.startswith("Trans-SAP"):
         return steps
     return steps + run_length(config) * np.cumsum(np.diff(steps, prepend=0) * found["curve.jumps"])
 
 
 def seconds(context: Context, method: str) -> float:
     """Time spent on a learner, with the part it shares with others."""
-    names = [method] if method not in ("SAP", "Trans-SAP") else [FIRST, method]
+    before = {"SAP": [FIRST], FAIR: [FIRST], "Trans-SAP": [FIRST, FAIR]}
+    names = [*before.get(method, []), method]
     return sum(context.clock.stages.get(f"learn, {name}", 0.0) for name in names)
 
 
@@ -246,6 +281,23 @@ def estimate(
     path = ModelPath(model.independent(jnp.asarray(means, jnp.float32)), model)
     betas = annealing(how["betas"])
     return bracket(path, kernel, jax.random.key(seed + 1), chains=how["chains"], betas=betas)
+
+
+def estimate_all(
+    models: Sequence[Any],
+    means: Sequence[Float[np.ndarray, " v"]],
+    kernel: Kernel,
+    config: dict[str, Any],
+    seed: int,
+) -> list[Bracket]:
+    """`estimate` of several models, side by side."""
+    how = config["ais"]
+    paths = [
+        ModelPath(model.independent(jnp.asarray(mean, jnp.float32)), model)
+        for model, mean in zip(models, means, strict=True)
+    ]
+    betas = annealing(how["betas"])
+    return brackets(paths, kernel, jax.random.key(seed + 1), chains=how["chains"], betas=betas)
 
 
 def annealing(count: int) -> Float[np.ndarray, " betas"]:
@@ -273,6 +325,31 @@ def joint_learning(
     )
     batches = Batches((digits.x, digits.y), config["batch"], seed, transform=draw_joint)
     return Learning(start, batches, config, seed, context, watch)
+
+
+def joint_learning_of_seeds(
+    digits: Sequence[Digits],
+    config: dict[str, Any],
+    seeds: Sequence[int],
+    context: Context,
+    watch: Callable[[Any], float | Array],
+) -> Learning:
+    """`joint_learning` of several seeds side by side: a stack of models, each with its own rows."""
+    ones = [
+        joint_learning(mine, config, seed, context, watch)
+        for mine, seed in zip(digits, seeds, strict=True)
+    ]
+    train = data.load(config["images"]).train
+    assert train.y is not None
+    batches = SeedBatches(
+        (train.x, train.y.astype(np.int32)),
+        config["batch"],
+        transform=draw_joint,
+        seeds=tuple(seeds),
+        subsets=[training_rows(config, seed) for seed in seeds],
+    )
+    start = stack([one.start for one in ones])
+    return replace(ones[0], start=start, batches=batches, learner=learner_of_seeds)
 
 
 @eqx.filter_jit

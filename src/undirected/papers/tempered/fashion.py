@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from undirected import data
+from undirected.experiments.claims import Ahead, Claim
 from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
 from undirected.papers.tempered._images import (
@@ -18,6 +19,19 @@ from undirected.papers.tempered._images import (
 
 TITLE = "Gaussian RBM features and an RBM on Fashion-MNIST (the pipeline of Section 4.2)"
 CONFIG: dict[str, dict[str, Any]] = {"smoke": SMOKE, "quick": QUICK, "full": FULL}
+CLAIMS = [
+    Claim(
+        "Above Gaussian features, tempered transitions raise the test log-probability.",
+        "−598.58 against −611.08 (on NORB)",
+        [Ahead("Fashion-MNIST", "test log-probability of the features (nats)", "Trans-SAP", "SAP")],
+        caveat="Forward and reverse AIS are ten nats apart: no claim before they meet",
+    ),
+    Claim(
+        "They lower the classification error.",
+        "8.4 % against 8.7 % (on NORB)",
+        [Ahead("Fashion-MNIST", "classification error (%)", "Trans-SAP", "SAP")],
+    ),
+]
 
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
