@@ -149,6 +149,14 @@ class Bilinear(Factor):
             before = _normalisers(cols, cavity, temperature)
             after = _normalisers(cols, total[cols.slice][None, :], temperature)
             correction = (before - after).sum()
+        # What the answers would add to those on their way: 0 once messages are at rest.
+        answers = _send(cols, rows, cavity.T, self.weight.T, temperature).T
+        news, at_rows = answers - messages.backward, total[rows.slice][:, None]
+        if rows.domain is Domain.BINARY:
+            correction = correction + message(at_rows, news, temperature).sum()
+        else:
+            after = _normalisers(rows, (at_rows + news).T, temperature)
+            correction = correction + (after - _normalisers(rows, at_rows.T, temperature)).sum()
         both = unary[rows.slice][:, None] * conditional
         return Bilinear(both, self.rows, self.cols), correction
 
