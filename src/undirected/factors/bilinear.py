@@ -164,7 +164,7 @@ class Bilinear(Factor):
 def _mean_over_states(source: Block, weight: Float[Array, "a b"]) -> Float[Array, "A b"]:
     """What a source that prefers no state says: the mean of its rows, 0 for a binary unit off."""
     states = source.states if source.domain is Domain.CATEGORICAL else 2
-    return weight.reshape(source.variables, source.width, -1).sum(1) / states
+    return weight.reshape(source.variables, source.width, weight.shape[1]).sum(1) / states
 
 
 def _send(
