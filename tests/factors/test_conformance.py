@@ -23,6 +23,7 @@ from undirected.inference import (
     Exact,
     LinearProgram,
     MeanField,
+    TreeReweighted,
 )
 from undirected.learning import PseudoLikelihood
 from undirected.models import FactorGraph
@@ -275,6 +276,20 @@ def test_the_linear_program_bounds_the_best_state(name, solver):
         np.testing.assert_allclose(
             routine(model).unary, row.world.units[row.world.log_weights.argmax()]
         )
+
+
+@each_row
+def test_tree_reweighted_is_an_upper_bound_and_exact_on_a_tree(name):
+    row, model = ROWS[name], model_of(name)
+    if not takes(row, name, "tree reweighted", lambda: TreeReweighted()(model)):
+        return
+    beliefs = TreeReweighted(None, 200, None, 0.3)(model)
+    assert float(beliefs.log_z) >= row.world.log_z(1.0) - 1e-9
+    if row.tree:
+        p = row.world.probabilities(1.0)
+        np.testing.assert_allclose(beliefs.unary, p @ row.world.units, atol=1e-8)
+        np.testing.assert_allclose(beliefs.factors[0].weight, expected(row, p), atol=1e-8)
+        assert float(beliefs.log_z) == pytest.approx(row.world.log_z(1.0), abs=1e-7)
 
 
 # Samplers and learning.
