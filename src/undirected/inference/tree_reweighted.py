@@ -94,9 +94,10 @@ class TreeReweighted(Inference):
             moved = jnp.where(levels > 0.5 * NEG_INF, after - total, 0.0)
             return (fresh, after), largest(moved)
 
-        state, change, count = iterate(step, (start, levels), self.iterations, self.tolerance)
+        found, change, count = iterate(step, (start, levels), self.iterations, self.tolerance)
+        sent, total = found
         status = status_of(change, self.tolerance)
-        return _beliefs(p, own, rates, *state, status, count)
+        return _beliefs(p, own, rates, sent, total, status, count)
 
     def _rates(self, groups: list[TableGroup]) -> tuple[Float[Array, " F"], ...]:
         rates = self.appearance or ()
