@@ -62,7 +62,7 @@ class SparseTables(WiredStates):
     def as_beliefs(self, weight: Array | None) -> "SparseTables":
         """Beliefs where every factor is in a configuration that is listed."""
         assert weight is not None
-        return self._beliefs(weight, jnp.zeros(()))
+        return self._with(weight, jnp.zeros(()))
 
     def tables(self, layout: Layout, most: int) -> list[TableGroup]:
         size, count = prod(self.states), self.wires.n_factors
@@ -109,10 +109,10 @@ class SparseTables(WiredStates):
         return self._expected(share, jnp.zeros((), share.dtype)), log_z
 
     def _expected(self, share: Float[Array, "K F"], excess: Array) -> "SparseTables":
-        weight = share.sum(1) if self.shared else share.T
-        return self._beliefs(weight, excess)
+        return self._with(share.sum(1) if self.shared else share.T, excess)
 
-    def _beliefs(self, weight: Array, excess: Array) -> "SparseTables":
+    def _with(self, weight: Array, excess: Array) -> "SparseTables":
+        """Beliefs of this shape."""
         return SparseTables(
             weight=weight,
             incidence=None,

@@ -94,8 +94,8 @@ class TreeReweighted(Inference):
             moved = jnp.where(levels > 0.5 * NEG_INF, after - total, 0.0)
             return (fresh, after), largest(moved)
 
-        first = start, levels
-        (sent, total), change, count = iterate(step, first, self.iterations, self.tolerance)
+        found, change, count = iterate(step, (start, levels), self.iterations, self.tolerance)
+        sent, total = found
         status = status_of(change, self.tolerance)
         return _beliefs(p, own, rates, sent, total, status, count)
 
