@@ -1,7 +1,5 @@
 """Potts models: categorical variables of equally many states, coupled in pairs."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -111,32 +109,6 @@ class Potts(eqx.Module):
             fields = jnp.log(shares.reshape(fields.shape))
         zero = jnp.zeros_like(self.couplings)
         return Potts(zero, fields, self.graph, jnp.zeros_like(self.offset))
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        graph = self.graph
-        return {
-            "n": graph.n,
-            "states": self.states,
-            "shared": self.couplings.ndim == 2,
-            "edges": graph.n_edges,
-            "degree": None if graph.incoming is None else graph.incoming.shape[1],
-            "colours": list(graph.colours.shape),
-            "sides": graph.sides,
-        }
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "Potts":
-        """A model of zeros with these hyper-parameters."""
-        n, degree = config["n"], config["degree"]
-        graph = Graph(
-            edges=jnp.zeros((config["edges"], 2), jnp.int32),
-            incoming=None if degree is None else jnp.zeros((n, degree), jnp.int32),
-            colours=jnp.zeros(tuple(config["colours"]), jnp.int32),
-            n=n,
-            sides=tuple(config["sides"]) if config.get("sides") else None,
-        )
-        return cls.create(graph, config["states"], config["shared"])
 
     def _colours(self) -> Int[Array, "C m"]:
         """The units of the variables of every colour, padded with the number of units."""
