@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests import factor_oracle as oracle
-from undirected.core.factors import count, logical_and, logical_or, pool, tables
+from undirected.factors import count, logical_and, logical_or, pool, tables
 from undirected.models import FactorGraph, discrete
 
 BINARY = 11

@@ -9,8 +9,8 @@ import optax
 
 from undirected.core import graph
 from undirected.core.potentials import batch_axes, clamp, shift
-from undirected.core.stamps import Stamps
 from undirected.evaluation import ais as annealed
+from undirected.factors import ConvolutionalOr
 from undirected.inference import MaxProduct, QueryNetwork, SumProduct, Susceptibility
 from undirected.learning import Batches, Persistent
 from undirected.learning.query_training import query_losses
@@ -207,7 +207,7 @@ def _deconvolution(given):
     images = jnp.asarray(given["images"])
     F, h, w = (int(n) for n in given["features"])
     N, R, C = images.shape
-    group = Stamps(None, N, (F, h, w), (R - h + 1, C - w + 1), float(given["penalty"]))
+    group = ConvolutionalOr(None, N, (F, h, w), (R - h + 1, C - w + 1), float(given["penalty"]))
     unary = jnp.concatenate([jnp.zeros(images.size), jnp.asarray(given["fields"])])
     model = FactorGraph.create(group.layout, (group,), unary)
     p = clamp(model.lower(), jnp.ones(images.size, bool), images.ravel().astype(jnp.float32))

@@ -1,1 +1,58 @@
-"""Undirected graphical models: learn them, query them, sample from them."""
+"""Undirected graphical models: learn them, query them, sample from them.
+
+`import undirected as un` has everything that most work needs by one name; the rooms behind it
+(`undirected.models`, `.factors`, `.inference`, `.sampling`, `.learning`, `.evaluation`, `.io`,
+`.data`) have the rest. Names are imported when they are first used, so that starting is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.2.0"
+
+_ROOMS = {
+    "undirected.core.errors": "UndirectedError",
+    "undirected.core.graph": "Graph",
+    "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
+    "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising ModelPath "
+    "NonnegativeBM RBM SemiRestrictedBM discrete markov_network tempered",
+    "undirected.factors": "Bilinear Edges Factor Symmetric at_most count logical_and logical_or "
+    "pool tables",
+    "undirected.inference": "BeliefPropagation Elimination Exact ImprovedSusceptibility Inference "
+    "LinearProgram MPLP MaxProduct MeanField MixedProduct QueryNetwork SumProduct Susceptibility "
+    "TAP Transfer",
+    "undirected.sampling": "BlockGibbs Gibbs GibbsWithGradients ParallelTempering PerturbAndMap "
+    "TemperedTransitions run_chains",
+    "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
+    "Persistent PseudoLikelihood QueryTraining TwoPhase",
+    "undirected.evaluation": "ais bracket log_mmd pseudo_log_likelihood rhat",
+    "undirected.io.tables": "read_table write_table",
+    "undirected.tasks": "Settings evaluate fit load log_partition query read_network sample save "
+    "train_table",
+}
+_PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
+_MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}
+
+__all__ = sorted([*_PLACE, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name in _PLACE:
+        found = getattr(import_module(_PLACE[name]), name)
+        globals()[name] = found
+        return found
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*_PLACE, *_MODULES], n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise AttributeError(f"module 'undirected' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACE, *_MODULES])
+
+
+if TYPE_CHECKING:
+    from undirected.core import graph as graph

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from undirected.cli import main
-from undirected.cli.train import Settings, steps_at_once
+from undirected.tasks.train_table import Settings, steps_at_once
 
 
 @pytest.fixture

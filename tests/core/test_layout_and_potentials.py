@@ -8,16 +8,9 @@ import pytest
 from tests import oracle
 from tests.zoo import CASES
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import (
-    Block,
-    Domain,
-    Layout,
-    log_normaliser,
-    means,
-    perturbation,
-    unit_entropy,
-)
+from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import batch_axes, clamp, inner, potentials, shift, statistics
+from undirected.core.units import log_normaliser, means, perturbation, unit_entropy
 
 MIXED = Layout(
     (

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from undirected.core.errors import UndirectedError
-from undirected.core.factors import tables
-from undirected.core.states import marginals, observe, units
+from undirected.core.layout import marginals, to_units
+from undirected.core.potentials import observe
+from undirected.factors import tables
 from undirected.inference import Exact
 from undirected.models import FactorGraph, discrete
 
@@ -50,15 +51,15 @@ def test_states_become_units_and_come_back() -> None:
     x[0, 5], x[1, 6] = 1, 1  # variable 3
     x[1, 8] = 1  # variable 4
     x[0, 12], x[1, 9] = 1, 1  # variable 5
-    np.testing.assert_array_equal(units(LAYOUT, states), x)
+    np.testing.assert_array_equal(to_units(LAYOUT, states), x)
     np.testing.assert_array_equal(marginals(LAYOUT, x).argmax(-1), states)
     np.testing.assert_array_equal(marginals(LAYOUT, x).sum(-1), 1)
     with pytest.raises(UndirectedError, match="variable 3 has no state 3; pass one of 0 to 2"):
-        units(LAYOUT, [0, 0, 2, 3, 0, 0])
+        to_units(LAYOUT, [0, 0, 2, 3, 0, 0])
     with pytest.raises(UndirectedError, match=r"shape \(5,\).*each of 6 variables"):
-        units(LAYOUT, states[0, :5])
+        to_units(LAYOUT, states[0, :5])
     with pytest.raises(UndirectedError, match="float64"):
-        units(LAYOUT, states / 2)
+        to_units(LAYOUT, states / 2)
 
 
 def test_evidence_that_does_not_exist_is_refused() -> None:

@@ -6,15 +6,14 @@ import pytest
 
 from tests import factor_oracle as oracle
 from undirected.core.errors import UnsupportedFactor
-from undirected.core.potentials import clamp, statistic
-from undirected.core.stamps import Stamps
+from undirected.core.potentials import clamp
 from undirected.data.deconvolution import stamp
+from undirected.factors import ConvolutionalOr, Schedule
 from undirected.inference import MaxProduct, SumProduct
-from undirected.inference.messages import Schedule, quiet, renew
 from undirected.models import FactorGraph
 
 pytestmark = pytest.mark.usefixtures("x64")
-GROUP = Stamps(None, 2, (2, 2, 2), (1, 2))
+GROUP = ConvolutionalOr(None, 2, (2, 2, 2), (1, 2))
 SCHEDULE = Schedule(0.0, 0.0, True)
 
 
@@ -41,11 +40,11 @@ def test_messages_equal_the_enumeration_of_every_pixel():
     """Two rounds, so that cavities carry earlier messages."""
     layout = GROUP.layout
     fields = np.random.default_rng(0).normal(size=layout.n)
-    traffic = quiet(GROUP, layout, SCHEDULE)
+    messages = GROUP.init_messages(layout)
     sent: dict[tuple, float] = {}
     for _ in range(2):
-        total = jnp.asarray(fields) + traffic.incoming
-        traffic = renew(GROUP, layout, total, traffic, SCHEDULE)
+        total = jnp.asarray(fields) + messages.incoming
+        messages = GROUP.update_messages(layout, total, messages, SCHEDULE)
         fresh, incoming = {}, np.zeros(layout.n)
         for number, pixel in enumerate(np.ndindex(2, 2, 3)):
             scope = [unit for pair in pairs_of(pixel) for unit in pair] + [number]
@@ -55,7 +54,7 @@ def test_messages_equal_the_enumeration_of_every_pixel():
                 fresh[number, unit] = answer[0]
                 incoming[unit] += answer[0]
         sent = fresh
-        assert np.allclose(traffic.incoming, incoming, atol=1e-9)
+        assert np.allclose(messages.incoming, incoming, atol=1e-9)
 
 
 def test_violations_are_the_pixels_that_differ_from_the_stamped_image():
@@ -64,7 +63,7 @@ def test_violations_are_the_pixels_that_differ_from_the_stamped_image():
     features, locations = rng.integers(0, 2, (2, 2, 2)), rng.integers(0, 2, (2, 2, 1, 2))
     x = np.concatenate([a.ravel() for a in (pixels, features, locations)]).astype(float)
     wrong = stamp(locations, features) != pixels
-    assert np.array_equal(statistic(GROUP, GROUP.layout, jnp.asarray(x)).weight, wrong)
+    assert np.array_equal(GROUP.statistic(GROUP.layout, jnp.asarray(x)).weight, wrong)
     model = FactorGraph.create(GROUP.layout, (GROUP,))
     assert float(model.energy(jnp.asarray(x))) == pytest.approx(1e9 * wrong.sum())
 
@@ -72,7 +71,7 @@ def test_violations_are_the_pixels_that_differ_from_the_stamped_image():
 def test_known_features_give_the_locations():
     """With features and pixels clamped, max-product finds where they were stamped."""
     rng = np.random.default_rng(3)
-    group = Stamps(None, 3, (2, 3, 3), (5, 5))
+    group = ConvolutionalOr(None, 3, (2, 3, 3), (5, 5))
     features = np.array([[[1, 1, 1], [1, 0, 1], [1, 1, 1]], [[0, 1, 0], [1, 1, 1], [0, 1, 0]]])
     locations = (rng.random((3, 2, 5, 5)) < 0.06).astype(int)
     images = stamp(locations, features)
@@ -94,12 +93,13 @@ def test_a_penalty_bounds_what_a_pixel_says():
     fields = np.random.default_rng(5).normal(size=GROUP.layout.n)
     pixels = np.arange(GROUP.layout.n) < GROUP.layout.n_visible
     x = np.where(np.random.default_rng(6).random(GROUP.layout.n) < 0.5, 1.0, -1.0)
-    soft = Stamps(None, *([2, (2, 2, 2), (1, 2)]), 1.5)
+    soft = ConvolutionalOr(None, *([2, (2, 2, 2), (1, 2)]), 1.5)
     answers = []
     for group, level in ((soft, 1e9), (GROUP, 1.5)):
         total = jnp.asarray(np.where(pixels, level * x, fields))
-        traffic = renew(group, group.layout, total, quiet(group, group.layout, SCHEDULE), SCHEDULE)
-        answers.append(np.asarray(traffic.incoming)[~pixels])
+        neutral = group.init_messages(group.layout)
+        messages = group.update_messages(group.layout, total, neutral, SCHEDULE)
+        answers.append(np.asarray(messages.incoming)[~pixels])
     assert np.allclose(*answers, atol=1e-9)
     state = jnp.asarray((x > 0).astype(float))
     energies = [float(FactorGraph.create(g.layout, (g,)).energy(state)) for g in (soft, GROUP)]

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from tests import factor_oracle as oracle
-from undirected.core.factors import (
+from undirected.core.potentials import clamp
+from undirected.factors import (
+    Bilinear,
     Count,
     Tables,
     at_most,
@@ -22,7 +24,6 @@ from undirected.core.factors import (
     pool,
     tables,
 )
-from undirected.core.potentials import Bilinear, clamp
 from undirected.inference import BeliefPropagation, SumProduct
 from undirected.models import FactorGraph, discrete
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from undirected.core.wiring import wire
+from undirected.factors.incidence import connect
 from undirected.models import discrete
 
 
@@ -15,7 +15,7 @@ def test_messages_are_summed_where_they_end(slots: int, tables: int) -> None:
     n = 500
     units = (n * rng.random((2, slots)) ** 6).astype(int)
     units[rng.random(units.shape) < 0.1] = n  # not used
-    wiring = wire(discrete(x=n), units)
+    wiring = connect(discrete(x=n), units)
     messages = rng.normal(size=units.shape).astype(np.float32)
     wanted = np.zeros(n + 1)
     np.add.at(wanted, units, messages)

@@ -7,15 +7,14 @@ import pytest
 
 from tests import factor_oracle as oracle
 from undirected.core.errors import UndirectedError
-from undirected.core.factors import at_most, count, logical_and, logical_or, pool, tables
-from undirected.inference.factor_messages import explain, respond
+from undirected.factors import at_most, count, logical_and, logical_or, pool, tables
 from undirected.models import discrete
 
 SEEDS = 16
 TEMPERATURES = (0.0, 0.5, 1.0)
-hard = jax.jit(lambda group, cavity: respond(group, cavity, 0.0))
-soft = jax.jit(respond)
-explained = jax.jit(explain)
+hard = jax.jit(lambda group, cavity: group.factor_messages(cavity, 0.0))
+soft = jax.jit(lambda group, cavity, T: group.factor_messages(cavity, T))
+explained = jax.jit(lambda group, cavity, T: group.factor_beliefs(cavity, T))
 
 
 def answers(group, cavity, T):
@@ -162,9 +161,8 @@ def test_unequal_numbers_of_parents():
         alone = answers(small, small.wires.spread(fields), T)
         assert np.allclose(padded[jnp.asarray([0, 1, 3]), 0], alone[:, 0], atol=1e-6)
     x = jnp.asarray([0, 1, 0, 1, 0, 0, 0, 1.0])
-    from undirected.core.potentials import statistic
 
-    assert statistic(whole, layout, x).weight.tolist() == [0, 1]
+    assert whole.statistic(layout, x).weight.tolist() == [0, 1]
 
 
 def test_refusals_say_what_is_wrong():

@@ -11,7 +11,8 @@ import pytest
 from tests.zoo import CASES
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import from_edges, grid
-from undirected.core.potentials import Edges, Symmetric, batch_axes, clamp, inner, shift
+from undirected.core.potentials import batch_axes, clamp, inner, shift
+from undirected.factors import Edges, Symmetric
 from undirected.inference import (
     BeliefPropagation,
     Exact,

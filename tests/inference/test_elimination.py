@@ -9,10 +9,9 @@ import pytest
 
 from tests.trees import tree
 from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
-from undirected.core.factors import at_most, count, logical_or, tables
 from undirected.core.graph import grid, torus
-from undirected.core.potentials import Edges, clamp, potentials, shift
-from undirected.core.states import observe
+from undirected.core.potentials import clamp, observe, potentials, shift
+from undirected.factors import Edges, at_most, count, logical_or, tables
 from undirected.inference import Elimination, Transfer
 from undirected.models import RBM, FactorGraph, Ising, discrete
 from undirected.sampling import PerturbAndMap

@@ -10,7 +10,8 @@ from tests import rectified_oracle as oracle
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import chain, from_edges, grid
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.potentials import Edges, Squares, Symmetric, clamp, potentials, shift
+from undirected.core.potentials import clamp, potentials, shift
+from undirected.factors import Edges, Squares, Symmetric
 from undirected.inference.high_temperature import Downs
 from undirected.inference.quadrature import Quadrature
 from undirected.inference.susceptibility import ImprovedSusceptibility, Susceptibility

@@ -10,8 +10,8 @@ from scipy.stats import chi2
 from tests import oracle
 from undirected.core import graph
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.factors import logical_or, pool, tables
 from undirected.core.potentials import clamp
+from undirected.factors import logical_or, pool, tables
 from undirected.inference import MPLP, LinearProgram
 from undirected.models import RBM, FactorGraph, Ising, discrete
 from undirected.sampling import GibbsWithGradients, PerturbAndMap, run_chains

@@ -1,7 +1,5 @@
 """A small model of the shape the library asks for, without the library's models."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -29,12 +27,3 @@ class Toy(eqx.Module):
         return Layout(
             (Block("visible", 0, rows), Block("hidden", rows, rows + columns, visible=False))
         )
-
-    def config(self) -> dict[str, Any]:
-        return {"shape": self.weights.shape, "name": self.name}
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "Toy":
-        rows, columns = config["shape"]
-        zeros = jnp.zeros((rows, columns)), jnp.zeros(rows), jnp.zeros(2, jnp.int32)
-        return cls(*zeros, name=config["name"])

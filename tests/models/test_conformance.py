@@ -8,9 +8,10 @@ import pytest
 
 from tests import oracle
 from tests.zoo import CASES
-from undirected.core.layout import Domain, Layout, draw, means
+from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import inner, statistics
 from undirected.core.protocols import Blocked, Lowerable, Marginal, Model
+from undirected.core.units import draw, means
 from undirected.models import REGISTRY, ModelPath, tempered
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -119,15 +120,6 @@ def test_jit_vmap_grad_agree(case):
     up = eqx.apply_updates(model, jax.tree.map(lambda d: step * d, direction))
     down = eqx.apply_updates(model, jax.tree.map(lambda d: -step * d, direction))
     assert np.allclose(slope, (up.energy(x) - down.energy(x)).sum() / (2 * step), atol=1e-6)
-
-
-def test_config_gives_the_same_shapes(case):
-    model, _ = case
-    empty = type(model).skeleton(model.config())
-    assert jax.tree.structure(empty) == jax.tree.structure(model)
-    shapes = [a.shape for a in jax.tree.leaves(empty)]
-    assert shapes == [a.shape for a in jax.tree.leaves(model)]
-    assert empty.layout == model.layout
 
 
 def test_independent_has_no_couplings_and_the_asked_means(case):

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests import oracle
-from undirected.core.layout import means
 from undirected.core.potentials import inner, potentials, statistics
+from undirected.core.units import means
 from undirected.inference import BeliefPropagation, MeanField, QueryNetwork
 from undirected.inference.unrolled import two_sides
 from undirected.io.model_files import load_model, save_model
 from undirected.learning import Persistent
-from undirected.models import RBM, REGISTRY, DeepBM, SpinForm
+from undirected.models import RBM, DeepBM, SpinForm
 from undirected.sampling import BlockGibbs
 
 SIZES = [[4, 3], [3, 3, 2], [3, 2, 2, 2]]
@@ -98,7 +98,7 @@ def test_spin_form_is_the_energy_of_spins(x64):
 def test_model_files(tmp_path, key):
     model = DeepBM.create([5, 4, 3], key, scale=1.0)
     save_model(tmp_path / "deep", model)
-    back = load_model(tmp_path / "deep", REGISTRY)
+    back = load_model(tmp_path / "deep")
     x = jnp.ones(12)
     assert isinstance(back, DeepBM) and float(back.energy(x)) == float(model.energy(x))
 

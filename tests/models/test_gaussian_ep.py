@@ -7,7 +7,7 @@ import pytest
 
 from tests import oracle
 from undirected.io.model_files import load_model, save_model
-from undirected.models import REGISTRY, GaussianRBM
+from undirected.models import GaussianRBM
 
 NOISE = 1e-3
 
@@ -68,7 +68,7 @@ def test_answers_stay_proper_with_strong_weights():
 def test_model_files_and_shapes(tmp_path, key):
     model = GaussianRBM.create(5, 3, key)
     save_model(tmp_path / "model", model)
-    back = load_model(tmp_path / "model", REGISTRY)
+    back = load_model(tmp_path / "model")
     np.testing.assert_array_equal(back.weights, model.weights)
     with pytest.raises(ValueError, match="visible x hidden"):
         GaussianRBM(jnp.zeros((2, 3)), jnp.zeros(3), jnp.zeros(3))

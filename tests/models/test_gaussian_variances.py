@@ -16,7 +16,7 @@ from undirected.evaluation import bracket
 from undirected.inference import TAP
 from undirected.io.model_files import load_model, save_model
 from undirected.learning import ContrastiveDivergence, TwoPhase
-from undirected.models import RBM, REGISTRY, GaussianRBM, ModelPath
+from undirected.models import RBM, GaussianRBM, ModelPath
 from undirected.sampling import BlockGibbs, GaussianGibbs, GibbsState, GibbsWithGradients
 
 RATE = 1e-5
@@ -155,7 +155,7 @@ def test_two_phase_learning_takes_it(x64):
 def test_files_and_refusals(tmp_path):
     model = GaussianRBM.create(4, 3, jax.random.key(0), learn_variance=True)
     save_model(tmp_path / "model", model)
-    back = load_model(tmp_path / "model", REGISTRY)
+    back = load_model(tmp_path / "model")
     np.testing.assert_array_equal(back.log_variance, model.log_variance)
     with pytest.raises(UnsupportedFactor, match="GaussianGibbs"):
         model.conditional(0, jnp.zeros(7))

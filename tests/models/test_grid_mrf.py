@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from undirected.io.model_files import load_model, save_model
-from undirected.models import REGISTRY, GridMRF
+from undirected.models import GridMRF
 from undirected.ops.grid import grid_fields
 
 OFFSETS = ((1, 0), (0, 1), (1, 1), (1, -1))
@@ -140,7 +140,7 @@ def test_gradients_are_finite_with_impossible_evidence(key):
 def test_model_files(tmp_path, key):
     model = GridMRF.create((4, 5), (2, 1, 1), key)
     save_model(tmp_path / "grid", model)
-    back = load_model(tmp_path / "grid", REGISTRY)
+    back = load_model(tmp_path / "grid")
     assert back.clones == (2, 1, 1) and back.shape == (4, 5)
     np.testing.assert_array_equal(back.potentials, model.potentials)
 

@@ -85,12 +85,6 @@ def test_given_refuses_a_short_mask():
         models()["dense"].given(np.ones(3, bool), jnp.ones(6))
 
 
-def test_config_and_skeleton_agree():
-    for m in models().values():
-        empty = NonnegativeBM.skeleton(m.config())
-        assert jax.tree.map(jnp.shape, empty) == jax.tree.map(jnp.shape, m)
-
-
 def test_non_symmetric_couplings_are_refused():
     with pytest.raises(UndirectedError, match=r"not symmetric: w\[0, 1\] is 0.5"):
         NonnegativeBM.from_matrix(jnp.asarray([[1.0, 0.5], [0.1, 1.0]]), jnp.zeros(2))

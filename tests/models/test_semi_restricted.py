@@ -9,7 +9,7 @@ import pytest
 from tests import oracle, zoo
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.io.model_files import load_model, save_model
-from undirected.models import RBM, REGISTRY, SemiRestrictedBM
+from undirected.models import RBM, SemiRestrictedBM
 from undirected.sampling import BlockGibbs
 
 
@@ -48,7 +48,7 @@ def test_posterior_of_the_label(x64, case):
 def test_model_file(tmp_path):
     model, truth = zoo.semi_restricted(4)
     save_model(tmp_path / "model", model)
-    back = load_model(tmp_path / "model", REGISTRY)
+    back = load_model(tmp_path / "model")
     assert back.layout == model.layout
     x = jnp.asarray(truth.states[:5])
     np.testing.assert_array_equal(back.energy(x), model.energy(x))

@@ -8,8 +8,9 @@ import pytest
 
 from tests import unrolled_reference as reference
 from tests import zoo
-from undirected.core.layout import Layout, means
+from undirected.core.layout import Layout
 from undirected.core.potentials import clamp, potentials
+from undirected.core.units import means
 from undirected.inference import BeliefPropagation, QueryNetwork
 from undirected.inference.unrolled import two_sides
 from undirected.models import RBM

@@ -12,8 +12,10 @@ from tests.sampling import cases
 from tests.sampling.kernels import compiled_sweep, step
 from undirected.core import graph
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Block, Domain, Layout, perturbation
-from undirected.core.potentials import Bilinear, Edges, Symmetric, clamp, potentials
+from undirected.core.layout import Block, Domain, Layout
+from undirected.core.potentials import clamp, potentials
+from undirected.core.units import perturbation
+from undirected.factors import Bilinear, Edges, Symmetric
 from undirected.models import Ising
 from undirected.sampling import BlockGibbs, Gibbs, init_state
 

@@ -11,9 +11,8 @@ from scipy.stats import chi2
 from tests.trees import tree
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
-from undirected.core.factors import tables
-from undirected.core.moments import mean_statistics, values
-from undirected.core.potentials import batch_axes, clamp, shift, statistics
+from undirected.core.potentials import batch_axes, clamp, mean_statistics, shift, statistics, values
+from undirected.factors import tables
 from undirected.inference import BeliefPropagation, Exact, MaxProduct
 from undirected.learning import TwoPhase
 from undirected.models import RBM, FactorGraph, Ising, discrete
@@ -154,7 +153,7 @@ def test_on_a_tree_of_mixed_factors_max_product_finds_the_perturbed_maximum():
     assert (np.asarray(values(p, found.x)) > -1e8).all()
     beliefs = mean_statistics(p, found.x)
     assert np.allclose(beliefs.factors[0].weight.sum(), 1, atol=1e-5)
-    assert all(f.wiring is None for f in beliefs.factors)
+    assert all(f.incidence is None for f in beliefs.factors)
 
 
 @pytest.mark.parametrize("damping", [0.0, 0.5])

@@ -28,7 +28,7 @@ from undirected.inference import (
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import check_writable, read_table, write_table
 from undirected.learning import answers as ask_network
-from undirected.models import RBM, REGISTRY, ModelPath
+from undirected.models import RBM, ModelPath
 from undirected.report.images import image_grid
 from undirected.sampling import BlockGibbs, ChainResult, Gibbs, init_state, run_chains
 
@@ -50,7 +50,7 @@ class Saved:
 
 def open_model(folder: Path) -> Saved:
     """Load a model folder."""
-    model = load_model(folder, REGISTRY)
+    model = load_model(folder)
     extra = describe_model(folder)["extra"]
     names = extra.get("names") or [f"x{i}" for i in range(model.layout.n_visible)]
     image, means = extra.get("image"), extra.get("means")

@@ -14,8 +14,8 @@ from undirected import data
 from undirected.cli import console
 from undirected.cli.answer import Saved, log_partition, query, sample_given
 from undirected.cli.restore import SIDE, restore
-from undirected.cli.train import Settings, column_means, train_model
-from undirected.core.layout import log_normaliser
+from undirected.cli.train import train_with_bar
+from undirected.core.units import log_normaliser
 from undirected.data.corruption import drop_half, threshold
 from undirected.evaluation import Estimate, binary_cross_entropy, error_rate, log_likelihood
 from undirected.experiments.record import curve
@@ -23,6 +23,8 @@ from undirected.io.model_files import save_model
 from undirected.report.images import filters, image_grid
 from undirected.report.page import Image, Section, write_sections
 from undirected.report.tables import pivot
+from undirected.tasks import Settings
+from undirected.tasks.train_table import column_means
 
 SHAPE = (28, 28)
 SETTINGS = Settings(method="pcd", hidden=256, epochs=120, batch=100, learning_rate=1e-3)
@@ -42,7 +44,8 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
     ]
     patches = np.stack([test, seen, *answers.values()])[:, :24].reshape(-1, test.shape[1])
     shutil.rmtree(work, ignore_errors=True)
-    result = train_model(train, test[:0], replace(SETTINGS, seed=seed), work, "learning")
+    settings = replace(SETTINGS, seed=seed, validation=0.0)
+    result = train_with_bar(train, settings, work, "learning").result
     means = column_means(train)
     saved = Saved(result.model, [], SHAPE, jnp.asarray(means))
     save_model(out / "model", saved.model, {"image": SHAPE, "means": means.tolist()})

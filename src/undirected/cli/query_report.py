@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from undirected.evaluation import binary_cross_entropy, calibration, calibration_error
 from undirected.experiments.record import curve
@@ -11,13 +11,9 @@ from undirected.inference import QueryNetwork
 from undirected.learning import answers
 from undirected.report.page import Section, write_sections
 from undirected.report.tables import Table
+from undirected.tasks.train_table import questions
 
 NAME, TITLE = "report.html", "Query training"
-
-
-def questions(x: np.ndarray, seed: int) -> Bool[np.ndarray, "rows v"]:
-    """The targets a model is validated on: each entry is one with probability a half."""
-    return np.random.default_rng(seed).random(x.shape) < 0.5
 
 
 def write_report(

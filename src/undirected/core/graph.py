@@ -30,6 +30,21 @@ class Graph(eqx.Module):
     n: int = eqx.field(static=True)
     sides: tuple[int, int] | None = eqx.field(static=True, default=None)
 
+    def __check_init__(self) -> None:
+        incoming = None if self.incoming is None else jnp.shape(self.incoming)
+        rows, cols = self.sides or (self.n, 1)
+        if (
+            jnp.shape(self.edges)[1:] != (2,)
+            or (incoming is not None and incoming[:1] != (self.n,))
+            or rows * cols != self.n
+            or min(rows, cols) < 0
+        ):
+            raise UndirectedError(
+                f"Graph: {self.n} units with edges {jnp.shape(self.edges)}, incoming messages "
+                f"{incoming} and sides {self.sides}; edges are (E, 2), incoming messages "
+                f"({self.n}, D) or None, and the product of the sides of a torus is {self.n}"
+            )
+
     @property
     def n_edges(self) -> int:
         return self.edges.shape[0]
@@ -81,7 +96,7 @@ def from_edges(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Graph:
     if (counts > 1).any():
         twice = divmod(int(code[counts > 1][0]), n)
         raise UndirectedError(f"graph: edge {twice} is given {counts.max()} times; add the weights")
-    return _build(n, pairs, _colour(n, pairs))
+    return _build(n, pairs, colour_sites(n, pairs))
 
 
 def grid(rows: int, cols: int) -> Graph:
@@ -152,17 +167,17 @@ def _build(
     width = int(degree.max(initial=0))
     incoming = None
     if 0 < n * width <= 8 * len(target):
-        incoming = _table(target, n, fill=len(target))
+        incoming = members(target, n, fill=len(target))
     return Graph(
         edges=jnp.asarray(pairs, jnp.int32),
         incoming=None if incoming is None else jnp.asarray(incoming),
-        colours=jnp.asarray(_table(colour, int(colour.max(initial=-1)) + 1, fill=n)),
+        colours=jnp.asarray(members(colour, int(colour.max(initial=-1)) + 1, fill=n)),
         n=n,
         sides=sides,
     )
 
 
-def _table(group: np.ndarray, n_groups: int, fill: int) -> np.ndarray:
+def members(group: np.ndarray, n_groups: int, fill: int) -> np.ndarray:
     """Members of each group, one row a group, padded with `fill`."""
     order = np.argsort(group, kind="stable")
     count = np.bincount(group, minlength=n_groups)
@@ -179,20 +194,43 @@ def _cycle_colours(n: int) -> np.ndarray:
     return colour
 
 
-def _colour(n: int, pairs: np.ndarray) -> np.ndarray:
-    """Two colours where the graph is bipartite, otherwise greedy, hubs first."""
+def colour_sites(n: int, pairs: Int[np.ndarray, "E 2"]) -> Int[np.ndarray, " n"]:
+    """A colour for each site such that joined ones differ.
+
+    Two colours where the graph is bipartite. Otherwise greedy and vectorised: in every round the
+    sites that come before all their uncoloured neighbours (hubs first, ties at random) take the
+    smallest colour that no neighbour has.
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     a, b = pairs[:, 0], pairs[:, 1]
     i, j = np.concatenate([a, b]), np.concatenate([b, a])
     ones = np.ones(len(i), np.int8)
+    # Two copies of the graph, joined across: a site meets its copy only along an odd cycle.
     _, part = connected_components(coo_array((ones, (i, j + n)), (2 * n, 2 * n)), directed=False)
     if not (part[:n] == part[n:]).any():
         return (part[:n] > part[n:]).astype(np.int64)
-    matrix = coo_array((ones, (i, j)), (n, n)).tocsr()
+    degree = np.bincount(i, minlength=n)
+    rank = np.argsort(np.lexsort((np.random.default_rng(0).random(n), -degree)))
     colour = np.full(n, -1)
-    for site in np.argsort(-np.bincount(i, minlength=n), kind="stable"):
-        taken = set(colour[matrix.indices[matrix.indptr[site] : matrix.indptr[site + 1]]].tolist())
-        colour[site] = next(c for c in range(n) if c not in taken)
+    while (colour < 0).any():
+        waits = np.zeros(n, bool)
+        waits[i[(colour[i] < 0) & (colour[j] < 0) & (rank[j] < rank[i])]] = True
+        ready = (colour < 0) & ~waits
+        colour[ready] = _smallest_free(n, ready, i, colour[j])[ready]
     return colour
+
+
+def _smallest_free(
+    n: int, ready: np.ndarray, site: np.ndarray, taken: np.ndarray
+) -> Int[np.ndarray, " n"]:
+    """For every ready site the smallest colour that is not taken by a neighbour (-1: none)."""
+    asked = ready[site] & (taken >= 0)
+    both = np.unique(np.stack([site[asked], taken[asked]], 1), axis=0)
+    first = np.searchsorted(both[:, 0], both[:, 0])
+    # Sorted colours 0, 1, 2, ... count up with their place until the first gap.
+    gap = both[:, 1] != np.arange(len(both)) - first
+    free = np.bincount(both[:, 0], minlength=n)
+    np.minimum.at(free, both[gap, 0], (np.arange(len(both)) - first)[gap])
+    return free

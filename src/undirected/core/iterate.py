@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from undirected.core.potentials import Status
+
 UNASKED = 1e-4
 """What counts as settled where the user fixed the number of iterations instead of a tolerance."""
 
@@ -42,9 +44,11 @@ def iterate(
     return jax.lax.while_loop(lambda c: (c[1] > bound) & (c[2] < iterations), advance, first)
 
 
-def settled(change: Float[Array, "*batch"], tolerance: float | None) -> Array:
-    """Whether a last change counts as converged."""
-    return change <= (UNASKED if tolerance is None else tolerance)
+def status_of(change: Float[Array, "*batch"], tolerance: float | None) -> Int[Array, "*batch"]:
+    """CONVERGED where the last change is within the tolerance, NOT_FINITE or ROUNDS_SPENT else."""
+    bound = UNASKED if tolerance is None else tolerance
+    stopped = jnp.where(jnp.isnan(change), int(Status.NOT_FINITE), int(Status.ROUNDS_SPENT))
+    return jnp.where(change <= bound, int(Status.CONVERGED), stopped).astype(jnp.int32)
 
 
 def largest(difference: Array) -> Float[Array, ""]:

@@ -1,18 +1,17 @@
 """What the units of a model are: blocks of binary, categorical, real or nonnegative variables."""
 
 import enum
-from collections.abc import Callable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float, Int
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.numerics import binary_entropy, entropy, is_zero, logsumexp, softplus
-from undirected.core.random import gumbel, logistic
 
 
 class Domain(enum.Enum):
@@ -55,10 +54,30 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Labels:
+    """The words users have for variables and for their states.
+
+    `names` and `states` follow the numbers of the variables (block after block); where a variable
+    has no words for its states (None) they are 0, 1, ... `order` lists the variables as their user
+    declared them, which is the order of answers.
+    """
+
+    names: tuple[Hashable, ...]
+    states: tuple[tuple[Hashable, ...] | None, ...]
+    order: tuple[int, ...]
+
+    @cached_property
+    def number(self) -> dict[Hashable, int]:
+        """The variable of every name."""
+        return {name: i for i, name in enumerate(self.names)}
+
+
+@dataclass(frozen=True)
 class Layout:
     """The units of a model, block after block, visible ones first. Hashable: static under jit."""
 
     blocks: tuple[Block, ...]
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         position, hidden_seen = 0, False
@@ -73,14 +92,19 @@ class Layout:
                     f"layout: visible block '{block.name}' comes after a hidden one; "
                     "put all visible blocks first"
                 )
-            if block.domain is Domain.CATEGORICAL and (
-                block.states < 2 or block.size % block.states
-            ):
+            if block.states < 2:
+                raise UndirectedError(
+                    f"layout: block '{block.name}' has variables of {block.states} states; pass at "
+                    "least 2"
+                )
+            if block.domain is Domain.CATEGORICAL and block.size % block.states:
                 raise UndirectedError(
                     f"layout: categorical block '{block.name}' has {block.size} units, not a "
                     f"multiple of its {block.states} states"
                 )
             position, hidden_seen = block.stop, hidden_seen or not block.visible
+        if self.labels is not None:
+            _check_labels(self.blocks, self.labels)
 
     @property
     def n(self) -> int:
@@ -107,6 +131,57 @@ class Layout:
         """Whether every unit is binary."""
         return all(block.domain is Domain.BINARY for block in self.blocks)
 
+    @cached_property
+    def variables(self) -> "Variables":
+        """First unit, width and states of every discrete variable."""
+        return Variables.of(self)
+
+    @property
+    def names(self) -> tuple[Hashable, ...]:
+        """The name of every variable in the order of answers; numbers where there are no names."""
+        if self.labels is None:
+            return self.order
+        return tuple(self.labels.names[i] for i in self.order)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The numbers of the variables in the order of answers."""
+        if self.labels is None:
+            return tuple(range(sum(block.variables for block in self.blocks)))
+        return self.labels.order
+
+    def variable(self, caller: str, name: Any) -> int:
+        """The number of the variable of that name."""
+        count = len(self.variables)
+        if self.labels is not None:
+            if isinstance(name, Hashable) and name in self.labels.number:
+                return self.labels.number[name]
+            some = ", ".join(repr(known) for known in self.names[:6])
+            more = ", ..." if count > 6 else ""
+            raise UndirectedError(f"{caller}: no variable is called {name!r:.40}; got {some}{more}")
+        if isinstance(name, bool) or not isinstance(name, Integral) or not 0 <= int(name) < count:
+            raise UndirectedError(
+                f"{caller}: there is no variable {name!r:.40}; pass a whole number, 0 to "
+                f"{count - 1}"
+            )
+        return int(name)
+
+    def states_of(self, variable: int) -> tuple[Hashable, ...]:
+        """The words for the states of a variable; 0, 1, ... where there are none."""
+        words = None if self.labels is None else self.labels.states[variable]
+        return tuple(range(int(self.variables.states[variable]))) if words is None else words
+
+    def state(self, caller: str, variable: int, state: Any) -> int:
+        """The number of a state of a variable, from its word or number."""
+        words = self.states_of(variable)
+        if isinstance(state, Hashable) and state in words:  # True is 1, and 1.0 too
+            return words.index(state)
+        name = variable if self.labels is None else self.labels.names[variable]
+        some = ", ".join(repr(word) for word in words[:6]) + (", ..." if len(words) > 6 else "")
+        raise UndirectedError(
+            f"{caller}: variable {name!r} has no state {state!r:.40}; pass one of {some}"
+        )
+
     def block(self, name: str) -> Block:
         """The block of that name."""
         for block in self.blocks:
@@ -127,164 +202,92 @@ def check_discrete(caller: str, *blocks: Block) -> None:
             )
 
 
-def means(
-    layout: Layout, fields: Float[Array, "*batch n"], temperature: float | Array = 1.0
-) -> Float[Array, "*batch n"]:
-    """Means of independent units with these fields; indicators at T = 0 (a tie is shared)."""
-    return _by_block(layout, fields, lambda block, f: block_means(block, f, temperature))
+def check_binary(caller: str, *blocks: Block) -> None:
+    """Refuse units that are not binary."""
+    for block in blocks:
+        if block.domain is not Domain.BINARY:
+            raise UnsupportedFactor(
+                f"{caller} needs binary units, block '{block.name}' is {block.domain.value}"
+            )
 
 
-def best(layout: Layout, fields: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """The best state of independent units with these fields; a tie goes to the first value."""
-    parts = []
-    for block in layout.blocks:
-        part = fields[..., block.slice]
-        check_discrete("best", block)
-        if block.domain is Domain.BINARY:
-            parts.append((part > 0).astype(fields.dtype))
-        else:
-            states = jnp.argmax(_grouped(block, part), -1)
-            units = jax.nn.one_hot(states, block.states, dtype=fields.dtype)
-            parts.append(units.reshape(part.shape))
-    return jnp.concatenate(parts, -1)
-
-
-def draw(
-    where: Layout | Block, fields: Float[Array, "*batch n"], key: Key[Array, ""]
-) -> Float[Array, "*batch n"]:
-    """Sample independent discrete units from their fields."""
-    if isinstance(where, Block):
-        return _block_draw(where, fields, key)
-    keys = jax.random.split(key, len(where.blocks))
-    parts = [
-        _block_draw(b, fields[..., b.slice], k) for b, k in zip(where.blocks, keys, strict=True)
-    ]
-    return jnp.concatenate(parts, -1)
-
-
-def log_normaliser(
-    layout: Layout,
-    fields: Float[Array, "*batch n"],
-    temperature: float | Array = 1.0,
-    evidence: Float[Array, "*batch n"] | None = None,
-) -> Float[Array, "*batch"]:
-    """T log of the sum of exp(fields . x / T) over the states of independent discrete units.
-
-    With evidence, over the states that agree with it; the evidence itself adds nothing.
-    """
-    evidence = jnp.zeros_like(fields) if evidence is None else evidence
-    total = jnp.zeros(fields.shape[:-1], fields.dtype)
-    for block in layout.blocks:
-        check_discrete("log_normaliser", block)
-        f, e = fields[..., block.slice], evidence[..., block.slice]
-        if block.domain is Domain.BINARY:
-            total = total + jnp.where(e > 0, f, softplus(f + e, temperature)).sum(-1)
-        else:
-            total = total + logsumexp(_grouped(block, f + e), temperature).sum(-1)
-    return total
-
-
-def unit_entropy(layout: Layout, unary: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """Entropy of each variable from its means, spread over its units (a categorical sums to it)."""
-    return _by_block(
-        layout,
-        unary,
-        lambda block, p: binary_entropy(p) if block.domain is Domain.BINARY else entropy(p),
-    )
-
-
-def perturbation(
-    layout: Layout, key: Key[Array, ""], shape: tuple[int, ...] = ()
-) -> Float[Array, "*shape n"]:
-    """Noise whose perturbed maximum samples independent units: logistic, or Gumbel per state."""
-    keys = jax.random.split(key, len(layout.blocks))
-    parts = []
-    for block, k in zip(layout.blocks, keys, strict=True):
-        size = (*shape, block.size)
-        check_discrete("perturbation", block)
-        noise = logistic if block.domain is Domain.BINARY else gumbel
-        parts.append(noise(k, size))
-    return jnp.concatenate(parts, -1)
-
-
-def random_units(
-    layout: Layout, key: Key[Array, ""], shape: tuple[int, ...] = ()
-) -> Float[Array, "*shape n"]:
-    """A start for chains: uniform where finite, else normal or exponential of scale one."""
-    keys = jax.random.split(key, len(layout.blocks))
-    parts = []
-    for block, k in zip(layout.blocks, keys, strict=True):
-        size = (*shape, block.size)
-        if block.domain is Domain.REAL:
-            parts.append(jax.random.normal(k, size))
-        elif block.domain is Domain.NONNEGATIVE:
-            parts.append(jax.random.exponential(k, size))
-        else:
-            parts.append(_block_draw(block, jnp.zeros(size), k))
-    return jnp.concatenate(parts, -1)
-
-
-def free_variables(
-    caller: str, layout: Layout, free: Bool[Array, "*#chains n"]
-) -> Bool[Array, "*#chains n"]:
-    """The mask of units that may change: a categorical variable may where all its units may."""
-    free = jnp.asarray(free, bool)
-    if free.shape[-1] != layout.n:
+def _check_labels(blocks: tuple[Block, ...], labels: Labels) -> None:
+    """Words for all variables and, where there are any, for all their states."""
+    sizes = [block.states for block in blocks for _ in range(block.variables)]
+    lengths = {len(labels.names), len(labels.states), len(labels.order)}
+    if (
+        lengths != {len(sizes)}
+        or sorted(labels.order) != list(range(len(sizes)))
+        or any(w is not None and len(w) != k for w, k in zip(labels.states, sizes, strict=True))
+    ):
         raise UndirectedError(
-            f"{caller}: free has {free.shape[-1]} entries, the model has {layout.n} units; "
-            "pass one entry per unit, False for those that must stay"
+            f"layout: {len(labels.names)} names, {len(labels.states)} lists of states and an order "
+            f"of {len(labels.order)} for {len(sizes)} variables; pass one of each a variable, as "
+            "many words as it has states, and every variable once in the order"
         )
 
-    def whole(block: Block, part: Array) -> Array:
-        if block.domain is not Domain.CATEGORICAL:
-            return part
-        return jnp.repeat(_grouped(block, part).all(-1), block.states, -1)
 
-    return _by_block(layout, free, whole)
+@dataclass(frozen=True)
+class Variables:
+    """First unit, number of units and number of states of every variable of a layout."""
 
+    first: Int[np.ndarray, " m"]
+    width: Int[np.ndarray, " m"]
+    states: Int[np.ndarray, " m"]
 
-def excluded_states(layout: Layout, on: Bool[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
-    """The units of categorical variables of which another state is on."""
+    @classmethod
+    def of(cls, layout: Layout) -> "Variables":
+        """Variables are numbered block after block."""
+        check_discrete("factor graph", *layout.blocks)
+        counts = [block.variables for block in layout.blocks]
+        width = np.repeat([block.width for block in layout.blocks], counts).astype(np.int64)
+        states = [b.states if b.domain is Domain.CATEGORICAL else 2 for b in layout.blocks]
+        return cls(np.cumsum(width) - width, width, np.repeat(states, counts).astype(np.int64))
 
-    def others(block: Block, part: Array) -> Array:
-        if block.domain is not Domain.CATEGORICAL:
-            return jnp.zeros_like(part)
-        groups = _grouped(block, part)
-        return (groups.any(-1, keepdims=True) & ~groups).reshape(part.shape)
+    def __len__(self) -> int:
+        return len(self.first)
 
-    return _by_block(layout, on, others)
-
-
-def _by_block(layout: Layout, x: Array, function: Callable[[Block, Array], Array]) -> Array:
-    if layout.is_binary:
-        return function(layout.blocks[0], x)
-    return jnp.concatenate([function(block, x[..., block.slice]) for block in layout.blocks], -1)
-
-
-def block_means(
-    block: Block, fields: Float[Array, "*batch size"], temperature: float | Array = 1.0
-) -> Float[Array, "*batch size"]:
-    """`means` of the units of one block."""
-    hard = is_zero(temperature)
-    check_discrete("means", block)
-    if block.domain is Domain.BINARY:
-        return 0.5 * (1.0 + jnp.sign(fields)) if hard else jax.nn.sigmoid(fields / temperature)
-    groups = _grouped(block, fields)
-    if hard:
-        best = (groups == groups.max(-1, keepdims=True)).astype(fields.dtype)
-        return (best / best.sum(-1, keepdims=True)).reshape(fields.shape)
-    return jax.nn.softmax(groups / temperature, -1).reshape(fields.shape)
+    @property
+    def owner(self) -> Int[np.ndarray, " n"]:
+        """The variable of every unit."""
+        return np.repeat(np.arange(len(self)), self.width)
 
 
-def _block_draw(block: Block, fields: Array, key: Key[Array, ""]) -> Array:
-    check_discrete("draw", block)
-    if block.domain is Domain.BINARY:
-        noise = logistic(key, fields.shape).astype(fields.dtype)
-        return (fields + noise > 0).astype(fields.dtype)
-    noise = gumbel(key, fields.shape).astype(fields.dtype)
-    states = _grouped(block, fields + noise).argmax(-1)
-    return jax.nn.one_hot(states, block.states, dtype=fields.dtype).reshape(fields.shape)
+def to_units(
+    layout: Layout, states: Int[np.ndarray, "*batch variables"]
+) -> Float[Array, "*batch n"]:
+    """The units of joint states: 0 or 1, and one of several for a variable of many states."""
+    variables, found = layout.variables, np.asarray(states)
+    if found.shape[-1:] != (len(variables),) or not np.issubdtype(found.dtype, np.integer):
+        raise UndirectedError(
+            f"to_units: states of shape {found.shape} and type {found.dtype}; pass a whole number "
+            f"for each of {len(variables)} variables"
+        )
+    for variable in np.unique(np.nonzero((found < 0) | (found >= variables.states))[-1]):
+        own = found[..., variable]
+        bad = own[(own < 0) | (own >= variables.states[variable])]
+        raise UndirectedError(
+            f"to_units: variable {variable} has no state {bad.flat[0]}; pass one of 0 to "
+            f"{variables.states[variable] - 1}"
+        )
+    owner = variables.owner
+    step = np.arange(len(owner)) - variables.first[owner]
+    state = np.where(variables.width[owner] == 1, 1, step)
+    return jnp.asarray(found[..., owner] == state, float)
 
 
-def _grouped(block: Block, fields: Array) -> Array:
-    return fields.reshape(*fields.shape[:-1], -1, block.states)
+def marginals(
+    layout: Layout, unary: Float[Array, "*batch n"]
+) -> Float[Array, "*batch variables most"]:
+    """Probability of every state of every variable; 0 beyond the last state of a variable.
+
+    `unary` are means of units, as beliefs have them, or joint states; `.argmax(-1)` gives states.
+    """
+    variables = layout.variables
+    state = np.arange(int(variables.states.max()))
+    exists = state < variables.states[:, None]
+    binary = variables.width[:, None] == 1
+    place = variables.first[:, None] + np.where(binary | ~exists, 0, state)
+    found = jnp.asarray(unary)[..., place]
+    found = jnp.where(binary & (state == 0), 1 - found, found)
+    return jnp.where(exists, found, 0)

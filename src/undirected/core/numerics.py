@@ -1,7 +1,10 @@
 """Numbers that stay finite: one certainty constant, the log-odds message, entropies."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
@@ -91,3 +94,8 @@ def row(vector: Float[Array, " n"], like: Array) -> Array:
 def is_zero(temperature: float | Array) -> bool:
     """Whether a temperature is the plain number 0: maximisation instead of a sum."""
     return isinstance(temperature, int | float) and temperature == 0
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether some array of the tree is known by its shape alone, as inside of jit or vmap."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))

@@ -4,7 +4,8 @@ A model lowers to `Potentials`; inference answers with `Beliefs` of the same sha
 state is `-inner(potentials, statistics(potentials, x))`.
 """
 
-from functools import singledispatch
+import enum
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -12,53 +13,44 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.graph import Graph
-from undirected.core.layout import Domain, Layout, excluded_states
-from undirected.core.numerics import CERTAIN, NEG_INF, row
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Domain, Layout, to_units
+from undirected.core.numerics import CERTAIN, NEG_INF, is_traced, row
+from undirected.core.units import excluded_states
+
+Group = Any
+"""A factor group: see `factors.base.Factor`, which this room does not import."""
 
 
-class Bilinear(eqx.Module):
-    """Dense couplings x_a' W x_b between two blocks of the layout."""
+class Status(enum.IntEnum):
+    """How an inference went, and why it stopped.
 
-    weight: Float[Array, "a b"]
-    rows: int = eqx.field(static=True)
-    cols: int = eqx.field(static=True)
+    CONVERGED: it reached its goal. ROUNDS_SPENT: its iterations were used up before. NOT_FINITE: a
+    number became NaN or infinite. INFEASIBLE: evidence and hard factors leave no state, or the
+    state found breaks a hard factor. FRACTIONAL: a relaxation was solved, but its solution is no
+    state, and was rounded.
+    """
 
-
-class Symmetric(eqx.Module):
-    """Dense couplings 1/2 x' W x inside one block: W symmetric with a zero diagonal."""
-
-    weight: Float[Array, "m m"]
-    block: int = eqx.field(static=True)
-
-
-class Squares(eqx.Module):
-    """Self-couplings sum_i w_i x_i^2 on one block of real or nonnegative units."""
-
-    weight: Float[Array, " m"]
-    block: int = eqx.field(static=True)
-
-
-class Edges(eqx.Module):
-    """Sparse couplings sum_e w_e x_i x_j between single units."""
-
-    weight: Float[Array, " E"]
-    graph: Graph
-
-
-Factor = Any
-"""A factor group: an equinox Module with a `weight`, known to `statistic` and `pairing`."""
+    CONVERGED = 0
+    ROUNDS_SPENT = 1
+    NOT_FINITE = 2
+    INFEASIBLE = 3
+    FRACTIONAL = 4
 
 
 class Potentials(eqx.Module):
-    """Natural parameters: unary fields, factor groups, evidence (0 or +-CERTAIN), a constant."""
+    """Natural parameters: unary fields, factor groups, evidence (0 or +-CERTAIN), a constant.
+
+    `colours[c]`, where given, lists the units of colour c, padded with n: variables of one colour
+    share no factor, so that samplers and mean field may update them together.
+    """
 
     unary: Float[Array, "*batch n"]
-    factors: tuple[Factor, ...]
+    factors: tuple[Group, ...]
     evidence: Float[Array, "*batch n"]
     offset: Float[Array, ""]
     layout: Layout = eqx.field(static=True)
+    colours: Int[Array, "C m"] | None = None
 
     @property
     def fields(self) -> Float[Array, "*batch n"]:
@@ -70,38 +62,47 @@ class Beliefs(eqx.Module):
     """Mean parameters shaped like the potentials, with how the inference went.
 
     `log_z` is the estimate of the log partition function over the states that agree with the
-    evidence (at temperature 0: the value of the best state).
+    evidence (at temperature 0: the value of the best state); `status` is a `Status`.
     """
 
     unary: Float[Array, "*batch n"]
-    factors: tuple[Factor, ...]
+    factors: tuple[Group, ...]
     log_z: Float[Array, "*batch"]
-    converged: Bool[Array, "*batch"]
+    status: Int[Array, "*batch"]
     iterations: Int[Array, "*batch"]
+
+    @property
+    def converged(self) -> Bool[Array, "*batch"]:
+        """Whether the inference reached its goal; `Status` names what else `status` may be."""
+        return self.status == Status.CONVERGED
 
 
 def potentials(
     layout: Layout,
     unary: Float[Array, "*batch n"],
-    factors: tuple[Factor, ...] = (),
+    factors: tuple[Group, ...] = (),
     offset: float | Float[Array, ""] = 0.0,
+    colours: Int[Array, "C m"] | None = None,
 ) -> Potentials:
     """Potentials without evidence."""
     if unary.shape[-1] != layout.n:
         raise UndirectedError(
             f"potentials: unary has {unary.shape[-1]} entries, the layout has {layout.n} units"
         )
-    return Potentials(
-        unary, tuple(factors), jnp.zeros_like(unary), jnp.asarray(offset, unary.dtype), layout
-    )
+    none, offset = jnp.zeros_like(unary), jnp.asarray(offset, unary.dtype)
+    return Potentials(unary, tuple(factors), none, offset, layout, colours)
 
 
-def check_potentials(caller: str, p: Any) -> None:
-    """Refuse a model where its potentials are wanted."""
-    if not isinstance(p, Potentials):
+def lowered(caller: str, model: Any) -> Potentials:
+    """The potentials of a model, or potentials as they are; anything else is refused."""
+    if isinstance(model, Potentials):
+        return model
+    if not hasattr(model, "lower"):
         raise UndirectedError(
-            f"{caller}: got a {type(p).__name__}; pass its potentials, model.lower()"
+            f"{caller}: got a {type(model).__name__}; pass a model that lowers to potentials, or "
+            "potentials"
         )
+    return model.lower()
 
 
 def shift(p: Potentials, unary: Float[Array, "*batch m"]) -> Potentials:
@@ -116,7 +117,9 @@ def clamp(p: Potentials, mask: Bool[Array, "*batch m"], x: Float[Array, "*batch 
 
     `mask` and `x` cover all units or the visible ones; x may be NaN where the mask is False. A
     categorical variable is clamped by the unit of its state at 1; units at 0 are excluded states.
+    Values are checked where they are known, that is outside of `jit`.
     """
+    _check_evidence(p.layout, mask, x)
     mask = _padded("clamp", p.layout, jnp.asarray(mask, bool), False)
     x = _padded("clamp", p.layout, jnp.asarray(x, p.unary.dtype), 0)
     mask, x, before, unary = _together(mask, x, p.evidence, p.unary)
@@ -131,9 +134,20 @@ def statistics(p: Potentials, x: Float[Array, " n"]) -> Beliefs:
     """The beliefs of one certain state."""
     return Beliefs(
         unary=x,
-        factors=tuple(statistic(factor, p.layout, x) for factor in p.factors),
+        factors=tuple(factor.statistic(p.layout, x) for factor in p.factors),
         log_z=jnp.zeros((), x.dtype),
-        converged=jnp.asarray(True),
+        status=jnp.asarray(int(Status.CONVERGED)),
+        iterations=jnp.asarray(0),
+    )
+
+
+def mean_statistics(p: Potentials, x: Float[Array, "samples n"]) -> Beliefs:
+    """The beliefs that a set of states stands for; their log_z is 0."""
+    return Beliefs(
+        unary=x.mean(0),
+        factors=tuple(factor.mean_statistic(p.layout, x) for factor in p.factors),
+        log_z=jnp.zeros((), x.dtype),
+        status=jnp.asarray(int(Status.CONVERGED)),
         iterations=jnp.asarray(0),
     )
 
@@ -142,8 +156,38 @@ def inner(p: Potentials, b: Beliefs) -> Float[Array, ""]:
     """<natural, mean>: the expected negative energy of one instance; evidence adds nothing."""
     total = p.offset + jnp.sum(p.unary * b.unary)
     for natural, mean in zip(p.factors, b.factors, strict=True):
-        total = total + pairing(natural, mean)
+        total = total + natural.pairing(mean)
     return total
+
+
+def values(p: Potentials, x: Float[Array, "batch n"]) -> Float[Array, " batch"]:
+    """inner(p, statistics(x)) of every state; the unary fields may lead with a batch axis."""
+    total = p.offset + (x * jnp.broadcast_to(p.unary, x.shape)).sum(-1)
+    for factor in p.factors:
+        total = total + factor.value(p.layout, x)
+    return total
+
+
+def local_fields(p: Potentials, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """The field each unit feels at x from all factor groups."""
+    total = jnp.zeros_like(x)
+    for factor in p.factors:
+        total = total + factor.local_field(p.layout, x)
+    return total
+
+
+def observe(p: Potentials, states: Mapping[Any, Any]) -> Potentials:
+    """Hard evidence by words: `{variable: state}`, each by its name or number."""
+    if not isinstance(states, Mapping):
+        raise UndirectedError(
+            f"observe: got a {type(states).__name__}; pass a dictionary {{variable: state}}"
+        )
+    value, seen = (np.zeros(len(p.layout.variables), kind) for kind in (int, bool))
+    for name, state in states.items():
+        variable = p.layout.variable("observe", name)
+        value[variable], seen[variable] = p.layout.state("observe", variable, state), True
+    mask = seen[p.layout.variables.owner]
+    return clamp(p, jnp.asarray(mask), to_units(p.layout, value))
 
 
 def batch_axes(p: Potentials) -> Potentials:
@@ -151,76 +195,29 @@ def batch_axes(p: Potentials) -> Potentials:
     return Potentials(0, None, 0, None, p.layout)  # type: ignore[arg-type]
 
 
-@singledispatch
-def statistic(factor: Factor, layout: Layout, x: Float[Array, " n"]) -> Factor:
-    """The sufficient statistic of a factor group at state x, as a group of the same class."""
-    raise UnsupportedFactor(f"statistic: unknown factor group {type(factor).__name__}")
-
-
-@singledispatch
-def pairing(natural: Factor, mean: Factor) -> Float[Array, ""]:
-    """The inner product of a factor group with its expected statistic."""
-    return jnp.sum(natural.weight * mean.weight)
-
-
-@pairing.register
-def _(natural: Symmetric, mean: Symmetric) -> Float[Array, ""]:
-    return 0.5 * jnp.sum(natural.weight * mean.weight)
-
-
-@statistic.register
-def _(factor: Bilinear, layout: Layout, x: Float[Array, " n"]) -> Bilinear:
-    rows, cols = (x[layout.blocks[b].slice] for b in (factor.rows, factor.cols))
-    return Bilinear(jnp.outer(rows, cols), factor.rows, factor.cols)
-
-
-@statistic.register
-def _(factor: Symmetric, layout: Layout, x: Float[Array, " n"]) -> Symmetric:
-    part = x[layout.blocks[factor.block].slice]
-    return Symmetric(jnp.outer(part, part) * (1 - jnp.eye(part.size)), factor.block)
-
-
-@statistic.register
-def _(factor: Squares, layout: Layout, x: Float[Array, " n"]) -> Squares:
-    return Squares(x[layout.blocks[factor.block].slice] ** 2, factor.block)
-
-
-@statistic.register
-def _(factor: Edges, layout: Layout, x: Float[Array, " n"]) -> Edges:
-    ends = x[factor.graph.edges]
-    return Edges(ends[:, 0] * ends[:, 1], factor.graph)
-
-
-@singledispatch
-def pull(factor: Factor, layout: Layout, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """Gradient of a pairwise group's value at x: the field each unit feels from the others."""
-    raise UnsupportedFactor(f"pull: {type(factor).__name__} is not a pairwise factor group")
-
-
-@pull.register
-def _(factor: Bilinear, layout: Layout, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    rows, cols = layout.blocks[factor.rows].slice, layout.blocks[factor.cols].slice
-    fields = jnp.zeros_like(x).at[..., rows].set(x[..., cols] @ factor.weight.T)
-    return fields.at[..., cols].set(x[..., rows] @ factor.weight)
-
-
-@pull.register
-def _(factor: Symmetric, layout: Layout, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    where = layout.blocks[factor.block].slice
-    return jnp.zeros_like(x).at[..., where].set(x[..., where] @ factor.weight)
-
-
-@pull.register
-def _(factor: Edges, layout: Layout, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    return factor.graph.fields(factor.weight, x)
-
-
-def pulls(p: Potentials, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-    """The field each unit feels from all pairwise groups at x."""
-    total = jnp.zeros_like(x)
-    for factor in p.factors:
-        total = total + pull(factor, p.layout, x)
-    return total
+def _check_evidence(layout: Layout, mask: Any, x: Any) -> None:
+    """Refuse values under the mask that are no states: NaN, between 0 and 1, two or no states."""
+    if is_traced((mask, x)):
+        return
+    mask, x = (np.asarray(a) for a in np.broadcast_arrays(mask, x))
+    wrong = mask & (x != 0) & (x != 1)
+    if wrong.any():
+        place = tuple(np.argwhere(wrong)[0].tolist())
+        raise UndirectedError(
+            f"clamp: the value at {place} is {x[place]}; pass 0 or 1 under the mask (and False in "
+            "the mask for what is not observed)"
+        )
+    for block in layout.blocks:
+        if block.domain is not Domain.CATEGORICAL or block.stop > x.shape[-1]:
+            continue
+        split = (*x.shape[:-1], block.variables, block.states)
+        held = mask[..., block.slice].reshape(split)
+        on = (held & (x[..., block.slice].reshape(split) == 1)).sum(-1)
+        if ((on > 1) | (held.all(-1) & (on == 0))).any():
+            raise UndirectedError(
+                f"clamp: a variable of block '{block.name}' has {on[on != 1].flat[0]} states at "
+                f"1; pass exactly one of its {block.states}"
+            )
 
 
 def _certainty(layout: Layout) -> np.ndarray:

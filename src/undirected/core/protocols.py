@@ -52,9 +52,31 @@ class Marginal(Summable, Protocol):
 
 
 class Inference(Protocol):
-    """Potentials in, beliefs of the same shape out. One instance; `jax.vmap` for many."""
+    """A model or potentials in, beliefs of the same shape out; `inference.Inference` is one."""
 
-    def __call__(self, potentials: Potentials, key: Key[Array, ""], /) -> Beliefs: ...
+    def __call__(self, model: Any, key: Key[Array, ""], /) -> Beliefs: ...
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """An inference that finds best states, of many instances that share their factors at once.
+
+    `decode` gives (states, status, iterations); it refuses where `finds_best_state` is False.
+    """
+
+    @property
+    def finds_best_state(self) -> bool: ...
+
+    def decode(self, model: Any, key: Key[Array, ""] | None = None) -> Any: ...
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """An inference whose messages can go on from those of an earlier call."""
+
+    def init_messages(self, p: Potentials) -> PyTree: ...
+
+    def resume(self, p: Potentials, messages: PyTree) -> tuple[Any, PyTree]: ...
 
 
 class Kernel(Protocol[S]):

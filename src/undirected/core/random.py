@@ -10,8 +10,11 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Key, UInt
+
+from undirected.core.errors import UndirectedError
 
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA
@@ -74,3 +77,14 @@ def _two_words(key: Key[Array, ""]) -> tuple[Array, Array]:
     for k in range(2, words.shape[0], 2):
         pair = threefry(pair, words[k], words[k + 1])
     return pair
+
+
+def make_key(caller: str, key: Key[Array, ""] | None, seed: int | None) -> Key[Array, ""]:
+    """The key given, or that of a seed, which is 0 where neither is."""
+    if key is not None and seed is not None:
+        raise UndirectedError(f"{caller}: got both key and seed; pass one of them")
+    if key is not None:
+        return key
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
+        raise UndirectedError(f"{caller}: seed is {seed!r:.40}; pass a whole number")
+    return jax.random.key(int(seed or 0))

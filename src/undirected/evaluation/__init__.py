@@ -1,5 +1,6 @@
 """Evaluation: numbers to report, each with its error."""
 
+from undirected.core.diagnostics import ess, rhat
 from undirected.evaluation.ais import AISResult, Bracket, ais, bracket, brackets, reverse_ais
 from undirected.evaluation.cross_entropy import (
     CalibrationBin,
@@ -8,7 +9,6 @@ from undirected.evaluation.cross_entropy import (
     calibration_error,
     categorical_cross_entropy,
 )
-from undirected.evaluation.diagnostics import effective_sample_size, rhat
 from undirected.evaluation.errors import error_rate, intersection_over_union
 from undirected.evaluation.estimate import Estimate
 from undirected.evaluation.likelihood import (
@@ -30,8 +30,8 @@ __all__ = [
     "calibration",
     "calibration_error",
     "categorical_cross_entropy",
-    "effective_sample_size",
     "error_rate",
+    "ess",
     "intersection_over_union",
     "log_likelihood",
     "log_mmd",

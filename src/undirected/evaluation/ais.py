@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import Block, Domain, Layout, draw, log_normaliser
-from undirected.core.potentials import Squares
+from undirected.core.layout import Block, Domain, Layout
 from undirected.core.protocols import Kernel, Summable
+from undirected.core.units import draw, log_normaliser
 from undirected.evaluation.estimate import check_binary, check_data, check_finite
+from undirected.factors import Squares
 
 BLOCK, ON_GPU = 0.5, 1000
 """Seconds of annealing after which the program looks up (a block takes up to twice as long), and

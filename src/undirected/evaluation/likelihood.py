@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Block, Domain, block_means, check_discrete
+from undirected.core.layout import Block, Domain, check_discrete
 from undirected.core.protocols import Blocked, Marginal
+from undirected.core.units import block_means
 from undirected.evaluation.estimate import Estimate, check_data, check_finite, mean
 
 

@@ -1,7 +1,6 @@
 """Inference: potentials in, beliefs of the same shape out."""
 
-from undirected.inference import factor_messages as factor_messages
-from undirected.inference import stamp_messages as stamp_messages
+from undirected.inference.base import Decoded, Inference
 from undirected.inference.belief_propagation import BeliefPropagation, MaxProduct, SumProduct
 from undirected.inference.elimination import Elimination
 from undirected.inference.exact import Exact, Transfer
@@ -25,10 +24,12 @@ __all__ = [
     "TAP",
     "BeliefPropagation",
     "Covariances",
+    "Decoded",
     "Downs",
     "Elimination",
     "Exact",
     "ImprovedSusceptibility",
+    "Inference",
     "LinearProgram",
     "MaxProduct",
     "MeanField",

@@ -1,38 +1,33 @@
 """Loopy belief propagation: sum-product, max-product and every temperature between."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.iterate import iterate, largest, settled
-from undirected.core.layout import best, log_normaliser, means
-from undirected.core.numerics import is_zero, message
-from undirected.core.potentials import (
-    Beliefs,
-    Bilinear,
-    Potentials,
-    Symmetric,
-    check_potentials,
-    inner,
-    statistics,
-)
-from undirected.inference.factor_messages import ready, settle
-from undirected.inference.messages import Schedule, Traffic, pair_beliefs, quiet, renew
+from undirected.core.iterate import iterate, largest, status_of
+from undirected.core.numerics import CERTAIN, is_zero, message
+from undirected.core.potentials import Beliefs, Potentials, inner, lowered, statistics
+from undirected.core.units import best, log_normaliser, means
+from undirected.factors import Bilinear, Messages, Schedule, Symmetric, Wired
+from undirected.factors.base import require
+from undirected.factors.wired import HARD
+from undirected.inference.base import Decoded, Inference
 from undirected.ops import bipartite, max_product
 
 CACHE, MEMORY = 2**17, 2**29
 """Messages that `decode` keeps in flight at once, on a CPU and on an accelerator."""
 
-Messages = tuple[tuple[Traffic, ...], Float[Array, " n"]]
-Passed = tuple[tuple[Traffic, ...], Float[Array, " n"], Array, Array]
+AllMessages = tuple[tuple[Messages, ...], Float[Array, " n"]]
+"""The messages of every group, and their sums at the units."""
 
 
-class BeliefPropagation(eqx.Module):
+class BeliefPropagation(Inference):
     """Message passing on pairwise models and factor graphs; exact on trees.
 
     Runs `iterations` rounds, or until no unit's field moves by more than `tolerance`. One round
@@ -57,45 +52,34 @@ class BeliefPropagation(eqx.Module):
         if isinstance(self.temperature, int | float) and self.temperature < 0:
             raise UndirectedError(f"belief propagation: temperature {self.temperature} is negative")
 
-    @eqx.filter_jit
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
-        """Beliefs of one instance; nothing here is random, the key is not used."""
-        p = potentials
-        check_potentials("belief propagation", p)
+    @property
+    def finds_best_state(self) -> bool:
+        return is_zero(self.temperature)
+
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Nothing here is random: the key is not used."""
+        require("belief propagation", p, "update_messages", "use a sampler or Exact")
         if self._suits_kernel(p):
             return self._dense_bipartite(p)
         if is_zero(self.temperature):
             total, change, count = self._totals(p)
             unary = means(p.layout, total, 0.0)
             state = statistics(p, unary)
-            converged = settled(change, self.tolerance)
-            return Beliefs(unary, state.factors, inner(p, state), converged, count)
-        traffic, incoming, change, count = self._pass_messages(p)
-        return self._beliefs(p, traffic, incoming, settled(change, self.tolerance), count)
+            status = status_of(change, self.tolerance)
+            return Beliefs(unary, state.factors, inner(p, state), status, count)
+        messages, incoming, change, count = self._pass_messages(p)
+        return self._beliefs(p, messages, incoming, status_of(change, self.tolerance), count)
 
-    @eqx.filter_jit
-    def decode(
-        self, potentials: Potentials
-    ) -> tuple[Float[Array, "batch n"], Bool[Array, " batch"], Int[Array, " batch"]]:
-        """The best state of each unit for many instances that share their factors.
+    def decode(self, model: Any, key: Key[Array, ""] | None = None) -> Decoded:
+        """The best state of each unit for one or many instances that share their factors.
 
-        Unary and evidence lead with a batch axis; instances are taken in chunks whose messages fit
-        the cache (on an accelerator: its memory). Also: which converged, and in how many rounds.
+        Instances are taken in chunks whose messages fit the cache (on an accelerator: its memory).
         """
-        p = potentials
-
-        def one(instance: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-            q = eqx.tree_at(lambda q: (q.unary, q.evidence), p, instance)
-            total, change, count = self._totals(q)
-            return best(p.layout, total), settled(change, self.tolerance), count
-
-        schedule = Schedule(self.temperature, self.damping, self.parallel)
-        start = jax.eval_shape(lambda: [quiet(f, p.layout, schedule) for f in p.factors])
-        messages = sum(leaf.size for leaf in jax.tree.leaves(start))
-        room = CACHE if jax.default_backend() == "cpu" else MEMORY
-        size = int(np.clip(room // max(messages, 1), 1, len(p.unary)))
-        chunk = None if size == 1 else size
-        return jax.lax.map(one, (p.unary, p.evidence), batch_size=chunk)
+        if not self.finds_best_state:
+            return super().decode(model)
+        p = lowered("MaxProduct", model)
+        require("belief propagation", p, "update_messages", "use a sampler or Exact")
+        return _decode(self, p)
 
     def _totals(self, p: Potentials) -> max_product.Decoded:
         """Fields with all messages added, the last change, the rounds made."""
@@ -110,36 +94,34 @@ class BeliefPropagation(eqx.Module):
         _, incoming, change, count = self._pass_messages(p)
         return p.fields + incoming, change, count
 
-    def silence(self, p: Potentials) -> Messages:
-        """No message sent yet, and their sums at the units: what `go_on` may begin with."""
-        schedule = Schedule(self.temperature, self.damping, self.parallel)
-        start = tuple(quiet(factor, p.layout, schedule) for factor in p.factors)
-        return start, jnp.zeros(p.layout.n, p.unary.dtype)
+    def init_messages(self, p: Potentials) -> AllMessages:
+        """Neutral messages of every group: what `resume` may begin with."""
+        start = tuple(factor.init_messages(p.layout) for factor in p.factors)
+        return start, _sums(start, p)
 
-    def go_on(
-        self, p: Potentials, messages: Messages
-    ) -> tuple[Float[Array, " n"], Messages, Bool[Array, ""], Int[Array, ""]]:
+    def resume(self, p: Potentials, messages: AllMessages) -> tuple[Decoded, AllMessages]:
         """The best state of each unit when messages go on from earlier ones, and the new ones.
 
-        Also: whether they converged, and in how many rounds. For one instance, of any potentials
-        with the same wiring as those that the messages are of.
+        For one instance, of any potentials with the same wiring as those of the messages.
         """
-        traffic, incoming, change, count = self._pass_messages(p, messages)
+        groups, incoming, change, count = self._pass_messages(p, messages)
         state = best(p.layout, p.fields + incoming)
-        return state, (traffic, incoming), settled(change, self.tolerance), count
+        return Decoded(state, status_of(change, self.tolerance), count), (groups, incoming)
 
-    def _pass_messages(self, p: Potentials, messages: Messages | None = None) -> Passed:
+    def _pass_messages(
+        self, p: Potentials, messages: AllMessages | None = None
+    ) -> tuple[tuple[Messages, ...], Float[Array, " n"], Array, Array]:
         """Messages of every group, their sums at the units, the last change, the rounds made."""
-        p = ready(p)
+        state = self.init_messages(p) if messages is None else messages
+        p = eqx.tree_at(lambda q: q.factors, p, tuple(f.prepare() for f in p.factors))
         schedule = Schedule(self.temperature, self.damping, self.parallel)
 
         def step(state: tuple) -> tuple[tuple, Array]:
-            traffic, incoming = _round(p, schedule, *state)
-            return (traffic, incoming), largest(incoming - state[1])
+            groups, incoming = _round(p, schedule, *state)
+            return (groups, incoming), largest(incoming - state[1])
 
-        state = self.silence(p) if messages is None else messages
-        (traffic, incoming), *how = iterate(step, state, self.iterations, self.tolerance)
-        return traffic, incoming, how[0], how[1]
+        (groups, incoming), *how = iterate(step, state, self.iterations, self.tolerance)
+        return groups, incoming, how[0], how[1]
 
     def _suits_kernel(self, p: Potentials) -> bool:
         """Sum-product, in turn, on one dense bipartite group of binary units."""
@@ -162,8 +144,8 @@ class BeliefPropagation(eqx.Module):
             return lambda: bipartite.sum_product(weight, *ends, *bounds, grouped)
 
         def by_logs() -> bipartite.Loop:
-            (traffic,), incoming, change, count = self._pass_messages(p)
-            return traffic.backward / T, incoming[rows] / T, incoming[cols] / T, change, count
+            (messages,), incoming, change, count = self._pass_messages(p)
+            return messages.backward / T, incoming[rows] / T, incoming[cols] / T, change, count
 
         steepest = jnp.max(jnp.abs(weight), initial=0.0)
         level = (steepest > bipartite.GENTLE).astype(int) + (steepest > bipartite.STEEPEST)
@@ -178,30 +160,26 @@ class BeliefPropagation(eqx.Module):
         log_z = log_normaliser(p.layout, p.unary / T + incoming, 1.0, p.evidence)
         log_z = p.offset + T * (log_z - message(cavity, to_rows).sum())
         pairs = (Bilinear(both, factor.rows, factor.cols),)
-        return Beliefs(unary, pairs, log_z, settled(change, self.tolerance), count)
+        return Beliefs(unary, pairs, log_z, status_of(change, self.tolerance), count)
 
     def _beliefs(
         self,
         p: Potentials,
-        traffic: tuple[Traffic, ...],
+        messages: tuple[Messages, ...],
         incoming: Array,
-        converged: Array,
+        status: Array,
         count: Array,
     ) -> Beliefs:
-        p, traffic, incoming = settle(p, traffic, incoming)
-        total = p.fields + incoming
-        unary = means(p.layout, total, self.temperature)
-        log_z = p.offset + log_normaliser(
-            p.layout, p.unary + incoming, self.temperature, p.evidence
-        )
+        p, messages, incoming = harden(p, messages, incoming)
+        T, total = self.temperature, p.fields + incoming
+        unary = means(p.layout, total, T)
+        log_z = p.offset + log_normaliser(p.layout, p.unary + incoming, T, p.evidence)
         factors = []
-        for factor, messages in zip(p.factors, traffic, strict=True):
-            pairs, correction = pair_beliefs(
-                factor, p.layout, total, unary, messages, self.temperature
-            )
-            factors.append(pairs)
+        for factor, own in zip(p.factors, messages, strict=True):
+            mean, correction = factor.beliefs(p.layout, total, unary, own, T)
+            factors.append(mean)
             log_z = log_z + correction
-        return Beliefs(unary, tuple(factors), log_z, converged, count)
+        return Beliefs(unary, tuple(factors), log_z, status, count)
 
 
 def SumProduct(
@@ -224,16 +202,69 @@ def MaxProduct(
     return BeliefPropagation(iterations, tolerance, damping, 0.0, parallel)
 
 
+@eqx.filter_jit
+def _decode(routine: BeliefPropagation, p: Potentials) -> Decoded:
+    if p.unary.ndim == 1:
+        total, change, count = routine._totals(p)
+        return Decoded(best(p.layout, total), status_of(change, routine.tolerance), count)
+
+    def one(fields: tuple[Array, Array]) -> Decoded:
+        return _decode(routine, eqx.tree_at(lambda q: (q.unary, q.evidence), p, fields))
+
+    start = jax.eval_shape(routine.init_messages, eqx.tree_at(_fields, p, _first(p)))
+    messages = sum(leaf.size for leaf in jax.tree.leaves(start))
+    room = CACHE if jax.default_backend() == "cpu" else MEMORY
+    size = int(np.clip(room // max(messages, 1), 1, len(p.unary)))
+    chunk = None if size == 1 else size
+    return jax.lax.map(one, (p.unary, p.evidence), batch_size=chunk)
+
+
+def _fields(p: Potentials) -> tuple[Array, Array]:
+    return p.unary, p.evidence
+
+
+def _first(p: Potentials) -> tuple[Array, Array]:
+    """The fields of the first instance."""
+    leading = (0,) * (p.unary.ndim - 1)
+    return p.unary[leading], p.evidence[leading]
+
+
+def harden(
+    p: Potentials, messages: tuple[Messages, ...], incoming: Float[Array, " n"]
+) -> tuple[Potentials, tuple[Messages, ...], Float[Array, " n"]]:
+    """Units that hard factors decide become evidence, and messages to decided units become 0.
+
+    The Bethe log Z adds every message to a certain unit and takes it off again, so it stays the
+    same; but single precision would lose soft fields beside a message as large as certainty.
+    """
+    if not any(isinstance(factor, Wired) for factor in p.factors):
+        return p, messages, incoming
+    verdict = jnp.where(jnp.abs(p.evidence) > HARD, p.evidence, incoming)
+    decided = jnp.abs(verdict) > HARD
+    evidence = jnp.where(decided, jnp.copysign(CERTAIN, verdict), p.evidence)
+    kept = tuple(
+        factor.without_decided(own, decided) if isinstance(factor, Wired) else own
+        for factor, own in zip(p.factors, messages, strict=True)
+    )
+    return eqx.tree_at(lambda q: q.evidence, p, evidence), kept, _sums(kept, p)
+
+
+def _sums(messages: tuple[Messages, ...], p: Potentials) -> Float[Array, " n"]:
+    """The messages of all groups, summed at the units."""
+    none = jnp.zeros(p.layout.n, p.unary.dtype)
+    return sum((own.incoming for own in messages), none)
+
+
 def _round(
-    p: Potentials, schedule: Schedule, traffic: tuple[Traffic, ...], incoming: Array
-) -> tuple[tuple[Traffic, ...], Array]:
+    p: Potentials, schedule: Schedule, messages: tuple[Messages, ...], incoming: Array
+) -> tuple[tuple[Messages, ...], Array]:
     """Send the messages of every group: group after group, or all from the same fields.
 
     Sums are taken anew: a difference would not bring back what a huge message has rounded off.
     """
-    now, renewed = incoming, list(traffic)
+    now, updated = incoming, list(messages)
     for i, factor in enumerate(p.factors):
         seen = incoming if schedule.parallel else now
-        renewed[i] = renew(factor, p.layout, p.fields + seen, traffic[i], schedule)
-        now = sum((group.incoming for group in renewed[1:]), renewed[0].incoming)
-    return tuple(renewed), now
+        updated[i] = factor.update_messages(p.layout, p.fields + seen, messages[i], schedule)
+        now = _sums(tuple(updated), p)
+    return tuple(updated), now

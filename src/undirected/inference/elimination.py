@@ -3,30 +3,23 @@
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import singledispatch
 from itertools import combinations
 from math import prod
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
-from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
-from undirected.core.factors import Count, Logic, Pool, Tables, Wired, means_of
+from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.layout import Layout, Variables, to_units
 from undirected.core.numerics import NEG_INF
-from undirected.core.potentials import (
-    Beliefs,
-    Edges,
-    Factor,
-    Potentials,
-    check_potentials,
-    statistics,
-)
-from undirected.core.states import units
-from undirected.core.wiring import Variables
+from undirected.core.potentials import Beliefs, Potentials, lowered, statistics
+from undirected.factors import Factor, require
+from undirected.factors.wired import HARD
+from undirected.inference.base import Decoded, Inference, finished, instance
 from undirected.inference.exact import narrow_order
-from undirected.inference.factor_messages import HARD
 
 IMPOSSIBLE = "elimination: every state is forbidden by a constraint or by evidence"
 Scope = tuple[int, ...]
@@ -34,13 +27,12 @@ Logs = Float[np.ndarray, "*states"]
 Shares = Float[np.ndarray, "*states"]
 
 
-@dataclass(frozen=True)
-class Elimination:
+class Elimination(Inference):
     """Exact marginals, best states (temperature 0) and log Z of discrete models.
 
     Variables are summed out one after the other: at each time the one that leaves the smallest
     table, or along the graph, whichever is cheaper. All tables together may have `most` entries of
-    eight bytes. Takes groups of tables, constraints, counts and edges. Runs on the host in double
+    eight bytes. Takes every group that can be written as tables. Runs on the host in double
     precision, one instance at a time: it cannot be traced by `jit` or `vmap`, and needs no
     compilation.
     """
@@ -48,39 +40,42 @@ class Elimination:
     temperature: float = 1.0
     most: int = 2**27
 
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
-        """Exact beliefs and log Z of one instance; the key is not used."""
-        p, T = potentials, self.temperature
-        check_potentials("elimination", p)
+    on_host = True
+
+    @property
+    def finds_best_state(self) -> bool:
+        return True
+
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Nothing here is random: the key is not used."""
+        T = self.temperature
         plan = _Plan.of(p, [_fields(p)], self.most)
         value = plan.tree.collect(plan.tables[0], T)
         log_z = jnp.asarray(float(p.offset) + value, p.unary.dtype)
         if T == 0:
-            state = statistics(p, units(p.layout, plan.best()).astype(p.unary.dtype))
+            state = statistics(p, to_units(p.layout, plan.best()).astype(p.unary.dtype))
             return eqx.tree_at(lambda b: b.log_z, state, log_z)
         shares = plan.shares()
         width = Variables.of(p.layout).width
         unary = np.concatenate([next(shares)[1 if w == 1 else 0 :] for w in width])
-        means = [
-            _mean(factor, [next(shares) for _ in range(count)])
-            for factor, count in zip(p.factors, plan.counts, strict=True)
-        ]
-        done = jnp.asarray(True), jnp.asarray(1)
-        return Beliefs(jnp.asarray(unary, p.unary.dtype), tuple(means), log_z, *done)
+        means = tuple(_mean(factor, p.layout, shares, self.most) for factor in p.factors)
+        return Beliefs(jnp.asarray(unary, p.unary.dtype), means, log_z, *finished())
 
-    def decode(
-        self, potentials: Potentials
-    ) -> tuple[Float[Array, "batch n"], Bool[Array, " batch"], Int[Array, " batch"]]:
-        """Best states of many instances that share their factors."""
-        p, rows = potentials, []
-        pairs = zip(np.asarray(p.unary), np.asarray(p.evidence), strict=True)
-        each = [_fields(eqx.tree_at(lambda q: (q.unary, q.evidence), p, pair)) for pair in pairs]
-        plan = _Plan.of(p, each, self.most)
+    def decode(self, model: Any, key: Key[Array, ""] | None = None) -> Decoded:
+        """Best states of one or many instances that share their factors."""
+        p = lowered("elimination", model)
+        if p.unary.ndim == 1:
+            found = self.decode(
+                eqx.tree_at(lambda q: (q.unary, q.evidence), p, (p.unary[None], p.evidence[None]))
+            )
+            return Decoded(*(part[0] for part in found))
+        plan = _Plan.of(p, [_fields(instance(p, i)) for i in range(len(p.unary))], self.most)
+        rows = []
         for tables in plan.tables:
             plan.tree.collect(tables, 0.0)
             rows.append(plan.best())
-        x = units(p.layout, np.stack(rows)).astype(p.unary.dtype)
-        return x, jnp.ones(len(rows), bool), jnp.ones(len(rows), jnp.int32)
+        x = to_units(p.layout, np.stack(rows)).astype(p.unary.dtype)
+        return Decoded(x, *(jnp.full(len(rows), value) for value in finished()))
 
 
 @dataclass(frozen=True)
@@ -88,13 +83,12 @@ class _Plan:
     """An elimination of the variables that evidence leaves open, and the tables of each instance.
 
     States that are excluded in all instances are left out of the tables, and with one state left a
-    variable is. `allowed` are the states that stay; `counts` the factors of every group.
+    variable is. `allowed` are the states that stay.
     """
 
     scopes: list[Scope]
     states: Int[np.ndarray, " variables"]
     allowed: list[Int[np.ndarray, " k"]]
-    counts: list[int]
     tree: "_Tree"
     tables: list[list[Logs]]
 
@@ -106,8 +100,9 @@ class _Plan:
         ]
         if any(len(states) == 0 for states in allowed):
             raise NotFinite(IMPOSSIBLE)
-        groups = [list(_tables(f, variables, most)) for f in p.factors]
-        both = [item for group in groups for item in group]
+        require("elimination", p, "tables", "use Exact, or belief propagation")
+        both = [item for factor in p.factors for item in table_list(factor, p.layout, most)]
+        both = [(scope, _forbid(logs)) for scope, logs in both]
         scopes = [*((v,) for v in range(len(variables))), *(scope for scope, _ in both)]
         open_ = [tuple(v for v in scope if len(allowed[v]) > 1) for scope in scopes]
         sizes = np.array([len(states) for states in allowed])
@@ -118,8 +113,7 @@ class _Plan:
 
         shared = [cut(*item) for item in both]
         tables = [[*(cut((v,), own) for v, own in enumerate(one)), *shared] for one in each]
-        counts, tree = [len(group) for group in groups], _Tree(sizes, open_, most)
-        return cls(scopes, variables.states, allowed, counts, tree, tables)
+        return cls(scopes, variables.states, allowed, _Tree(sizes, open_, most), tables)
 
     def best(self) -> Int[np.ndarray, " variables"]:
         """The state whose value the tree found at T = 0."""
@@ -276,15 +270,28 @@ class _Tree:
         return self.joints[of].sum(tuple(i for i, v in enumerate(clique) if v not in scope))
 
 
-def _fields(p: Potentials) -> list[Logs]:
-    """A value for every state of every variable, -inf where evidence excludes it."""
+def state_levels(p: Potentials) -> list[Logs]:
+    """A value for every state of every variable, -1e9 or less where evidence excludes it."""
     unary, evidence = np.asarray(p.unary, float), np.asarray(p.evidence, float)
     variables, found = Variables.of(p.layout), []
     for first, width in zip(variables.first, variables.width, strict=True):
         own, seen = unary[first : first + width], evidence[first : first + width]
         x = np.array([[0.0], [1.0]]) if width == 1 else np.eye(width)
-        found.append(_forbid((x * own + np.where(seen > 0, NEG_INF * (1 - x), seen * x)).sum(1)))
+        found.append((x * own + np.where(seen > 0, NEG_INF * (1 - x), seen * x)).sum(1))
     return found
+
+
+def table_list(factor: Factor, layout: Layout, most: int) -> Iterator[tuple[Scope, Logs]]:
+    """Every factor of a group as variables and a table, without slots that are not used."""
+    for group in factor.tables(layout, most):
+        logs = np.asarray(group.logs, float)
+        for scope, table in zip(np.asarray(group.scopes).tolist(), logs, strict=True):
+            place = tuple(slice(None) if v >= 0 else group.idle for v in scope)
+            yield tuple(v for v in scope if v >= 0), table[place]
+
+
+def _fields(p: Potentials) -> list[Logs]:
+    return [_forbid(own) for own in state_levels(p)]
 
 
 def _forbid(logs: Logs) -> Logs:
@@ -292,86 +299,13 @@ def _forbid(logs: Logs) -> Logs:
     return np.where(logs < -HARD, -np.inf, logs)
 
 
-def _scopes(factor: Wired, variables: Variables) -> Iterator[Scope]:
-    """The variables of the used slots of every factor, one for each variable."""
-    owner = variables.owner
-    rows, start = [], 0
-    slots = np.asarray(factor.wires.units)
-    widths = factor.widths if isinstance(factor, Tables) else (1,) * len(slots)
-    for width in widths:
-        rows.append(slots[start])
-        start += width
-    for column in np.stack(rows, 1):
-        yield tuple(int(v) for v in owner[column[column < len(owner)]])
-
-
-@singledispatch
-def _tables(factor: Factor, variables: Variables, most: int) -> Iterator[tuple[Scope, Logs]]:
-    """Every factor of a group as variables and a table."""
-    raise UnsupportedFactor(
-        f"elimination: takes no {type(factor).__name__} group; use Exact, or belief propagation"
-    )
-
-
-@_tables.register
-def _(factor: Tables, variables: Variables, most: int) -> Iterator[tuple[Scope, Logs]]:
-    weight = _forbid(np.asarray(factor.weight, float))
-    for i, scope in enumerate(_scopes(factor, variables)):
-        yield scope, weight if factor.shared else weight[i]
-
-
-@_tables.register(Logic)
-@_tables.register(Pool)
-@_tables.register(Count)
-def _(
-    factor: Logic | Pool | Count, variables: Variables, most: int
-) -> Iterator[tuple[Scope, Logs]]:
-    for i, scope in enumerate(_scopes(factor, variables)):
-        if 2 ** len(scope) > most:
-            raise UndirectedError(
-                f"elimination: a {type(factor).__name__} factor has {len(scope)} variables, a "
-                f"table of {2.0 ** len(scope):.3g} entries (limit {most}); use belief propagation"
-            )
-        yield scope, _constraint(factor, i, np.indices((2,) * len(scope)))
-
-
-def _constraint(factor: Logic | Pool | Count, i: int, x: Int[np.ndarray, "m *states"]) -> Logs:
-    match factor:
-        case Count():
-            weight = np.asarray(factor.weight, float)
-            levels = np.append(weight if weight.ndim == 1 else weight[i], -np.inf)
-            return _forbid(levels[np.minimum(x.sum(0), len(levels) - 1)])
-        case Logic():
-            one = x[:-1].min(0) if factor.conjunction else x[:-1].max(0)
-        case _:
-            one = x[:-1].sum(0)
-    return np.where(one == x[-1], 0.0, -np.inf)
-
-
-@_tables.register
-def _(factor: Edges, variables: Variables, most: int) -> Iterator[tuple[Scope, Logs]]:
-    owner = variables.owner
-    weight = np.asarray(factor.weight, float)
-    for value, ends in zip(weight, np.asarray(factor.graph.edges), strict=True):
-        scope = tuple(int(v) for v in owner[ends])
-        if not (variables.width[list(scope)] == 1).all():
-            raise UnsupportedFactor("elimination: an Edges group needs binary units")
-        yield scope, np.array([[0.0, 0.0], [0.0, value]])
-
-
-def _mean(factor: Factor, shares: list[Shares]) -> Factor:
+def _mean(factor: Factor, layout: Layout, shares: Iterator[Shares], most: int) -> Factor:
     """The expected statistic of a group from the joint probabilities of its factors."""
-    if isinstance(factor, Edges):
-        both = jnp.asarray([share[1, 1] for share in shares], factor.weight.dtype)
-        return eqx.tree_at(lambda f: f.weight, factor, both)
-    if isinstance(factor, Logic | Pool):
-        return means_of(factor, None)
-    if isinstance(factor, Count):
-        numbers = np.asarray(factor.weight).shape[-1]
-        shares = [
-            np.bincount(np.indices(s.shape).sum(0).ravel(), s.ravel(), numbers)[:numbers]
-            for s in shares
-        ]
-    shared = np.ndim(factor.weight) == (1 if isinstance(factor, Count) else len(factor.states))
-    weight = np.stack(shares).sum(0) if shared else np.stack(shares)
-    return means_of(factor, jnp.asarray(weight, factor.weight.dtype))
+    found = []
+    for group in factor.tables(layout, most):
+        joint = np.zeros(group.logs.shape)
+        for f, scope in enumerate(np.asarray(group.scopes).tolist()):
+            place = tuple(slice(None) if v >= 0 else group.idle for v in scope)
+            joint[(f, *place)] = next(shares)
+        found.append(joint)
+    return factor.from_tables(layout, found)

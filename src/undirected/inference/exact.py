@@ -13,26 +13,18 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.factors import Wired, means_of
 from undirected.core.graph import Graph
-from undirected.core.layout import Block, Domain, Layout, check_discrete, log_normaliser
+from undirected.core.layout import Block, Domain, Layout, check_discrete
 from undirected.core.numerics import NEG_INF, is_zero, logsumexp
-from undirected.core.potentials import (
-    Beliefs,
-    Bilinear,
-    Edges,
-    Potentials,
-    Symmetric,
-    check_potentials,
-    inner,
-    pulls,
-    statistics,
-)
+from undirected.core.potentials import Beliefs, Potentials, local_fields, values
+from undirected.core.units import log_normaliser
+from undirected.factors import Edges
+from undirected.inference.base import Inference, finished
 
 MOST_STATES = 2**26
 
 
-class Exact(eqx.Module):
+class Exact(Inference):
     """Sums over all states in chunks; blocks that are independent given the rest are summed out.
 
     An RBM costs 2^min(V, H) states. At temperature 0 the beliefs are those of the best state; where
@@ -42,11 +34,12 @@ class Exact(eqx.Module):
     temperature: float | Array = 1.0
     chunk: int = 2**12
 
-    @eqx.filter_jit
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
-        """Exact beliefs and log Z of one instance; the key is not used."""
-        p = potentials
-        check_potentials("exact", p)
+    @property
+    def finds_best_state(self) -> bool:
+        return is_zero(self.temperature)
+
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Nothing here is random: the key is not used."""
         listed = _listed_blocks(p)
         states = prod(_states(p.layout.blocks[i]) for i in listed)
         if states > MOST_STATES:
@@ -80,7 +73,7 @@ class Exact(eqx.Module):
         return _as_beliefs(p, means, log_z)
 
 
-class Transfer(eqx.Module):
+class Transfer(Inference):
     """Exact inference on a sparse graph with a narrow ordering: chains, strips, small tori.
 
     Units enter in `order` one at a time; a table over the last `width` of them is carried along,
@@ -109,10 +102,12 @@ class Transfer(eqx.Module):
         slots[ends[:, 1], ends[:, 1] - ends[:, 0] - 1] = np.arange(graph.n_edges)
         return cls(jnp.asarray(order, jnp.int32), jnp.asarray(slots), width, temperature)
 
-    @eqx.filter_jit
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
-        """Exact beliefs and log Z of one instance; the key is not used."""
-        p = potentials
+    @property
+    def finds_best_state(self) -> bool:
+        return is_zero(self.temperature)
+
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Nothing here is random: the key is not used."""
         if not (len(p.factors) == 1 and isinstance(p.factors[0], Edges) and p.layout.is_binary):
             names = ", ".join(type(f).__name__ for f in p.factors)
             raise UndirectedError(f"Transfer: needs one Edges group on binary units, got {names}")
@@ -148,18 +143,9 @@ def _listed_blocks(p: Potentials) -> tuple[int, ...]:
     best = tuple(blocks)
     for keep in product((False, True), repeat=len(p.layout.blocks)):
         listed = tuple(i for i in blocks if keep[i])
-        if all(_untied(f, listed) for f in p.factors) and _cost(p, listed) < _cost(p, best):
+        if all(f.separated_by(listed) for f in p.factors) and _cost(p, listed) < _cost(p, best):
             best = listed
     return best
-
-
-def _untied(factor: object, listed: tuple[int, ...]) -> bool:
-    match factor:
-        case Bilinear():
-            return factor.rows in listed or factor.cols in listed
-        case Symmetric():
-            return factor.block in listed
-    return False
 
 
 def _cost(p: Potentials, listed: tuple[int, ...]) -> int:
@@ -175,18 +161,12 @@ def _log_weights(
 ) -> Float[Array, " c"]:
     """Log weight of each listed state, the other blocks summed out."""
     x, layout = _decode(p, listed, index), p.layout
-    if any(isinstance(factor, Wired | Edges) for factor in p.factors):
-        fields = jnp.zeros_like(x)
-        value = jax.vmap(lambda state: inner(p, statistics(p, state)))(x)
-    else:
-        pull = pulls(p, x)
-        fields = pull + p.unary[None]
-        value = p.offset + 0.5 * (x * pull).sum(-1) + x @ p.unary
-    e = p.evidence[None]
+    value, e = values(p, x), p.evidence[None]
     value = value + jnp.where(e > 0, NEG_INF * (1 - x), e * x)[:, _units(layout, listed)].sum(-1)
     rest = tuple(i for i in range(len(layout.blocks)) if i not in listed)
     if not rest:
         return value
+    fields = p.unary[None] + local_fields(p, x)
     units = _units(layout, rest)
     blocks, start = [], 0
     for i in rest:
@@ -222,17 +202,9 @@ def _units(layout: Layout, blocks: tuple[int, ...]) -> np.ndarray:
 
 def _as_beliefs(p: Potentials, slope: Potentials, log_z: Array) -> Beliefs:
     """Read the gradient of log Z as expected statistics."""
-    factors = []
-    for factor, d in zip(p.factors, slope.factors, strict=True):
-        if isinstance(factor, Wired):
-            factors.append(means_of(factor, d.weight))
-            continue
-        scale = 2.0 if isinstance(factor, Symmetric) else 1.0
-        weight = scale * d.weight
-        if isinstance(factor, Symmetric):
-            weight = 0.5 * (weight + weight.T) * (1 - jnp.eye(weight.shape[0], dtype=weight.dtype))
-        factors.append(eqx.tree_at(lambda f: f.weight, factor, weight))
-    return Beliefs(slope.unary, tuple(factors), log_z, jnp.asarray(True), jnp.asarray(1))
+    pairs = zip(p.factors, slope.factors, strict=True)
+    factors = tuple(factor.from_gradient(d) for factor, d in pairs)
+    return Beliefs(slope.unary, factors, log_z, *finished())
 
 
 def narrow_order(n: int, edges: np.ndarray) -> np.ndarray:

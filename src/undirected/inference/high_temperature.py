@@ -1,23 +1,22 @@
 """Downs' high-temperature expansion of nonnegative Boltzmann machines around exponential units."""
 
-from dataclasses import dataclass
-
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core import linalg
 from undirected.core.errors import UnsupportedFactor
+from undirected.core.iterate import iterate, status_of
 from undirected.core.layout import Domain
-from undirected.core.potentials import Factor, Potentials, Squares
-from undirected.inference.mean_field_units import couplings, dense, precision, read_off, squared
+from undirected.core.potentials import Potentials, Status
+from undirected.factors import Factor, Squares
+from undirected.inference.base import Inference
+from undirected.inference.mean_field_units import couplings, dense, precision, squared
 from undirected.inference.susceptibility import Covariances
 from undirected.inference.tap import check_schedule, gap
 
 
-@dataclass(frozen=True)
-class Downs:
+class Downs(Inference):
     """Second-order expansion (Downs 2001) in all of w, the diagonal too, first moments fixed.
 
     G(m) = -sum_i (1 + log m_i) + sum_i (w_ii m_i^2 - b_i m_i) - m' J m / 2
@@ -31,12 +30,11 @@ class Downs:
     tolerance: float = 1e-6
     damping: float = 0.5
 
-    def __post_init__(self) -> None:
+    def __check_init__(self) -> None:
         check_schedule("Downs", self.iterations, self.damping)
 
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Covariances:
-        """Beliefs of one instance; the key is not used."""
-        p = potentials
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Covariances:
+        """Nothing here is random: the key is not used."""
         if any(block.domain is not Domain.NONNEGATIVE for block in p.layout.blocks):
             raise UnsupportedFactor("Downs: the expansion is one of nonnegative units; use TAP")
         J, J2 = dense(p, couplings(p)), dense(p, squared(couplings(p)))
@@ -47,26 +45,22 @@ class Downs:
             rate = 2 * w * m - b - J @ m - m * (J2 @ m**2) - 2 * w**2 * m**3
             return 1 / jnp.maximum(rate, 0.2 / m)
 
-        def update(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            m, _, count = carry
+        def update(m: Array) -> tuple[Array, Array]:
             new = stationary(m)
             mixed = jnp.exp(self.damping * jnp.log(m) + (1 - self.damping) * jnp.log(new))
-            return mixed, gap(new, m), count + 1
-
-        def going(carry: tuple[Array, Array, Array]) -> Array:
-            return (carry[1] > self.tolerance) & (carry[2] < self.iterations)
+            return mixed, gap(new, m)
 
         first = 1 / jnp.maximum(-b + jnp.sqrt(2 * w), 0.1 * jnp.sqrt(w))
-        start = first, jnp.full((), jnp.inf, b.dtype), jnp.zeros((), jnp.int32)
-        m, change, count = jax.lax.while_loop(going, update, start)
+        m, change, count = iterate(update, first, self.iterations, self.tolerance)
         hessian = _hessian(J, J2, w, m)
         covariance = linalg.inv(hessian)
         stable = jnp.isfinite(linalg.cholesky(hessian)).all()
         square = 2 * m**2 - 2 * w * m**4
         factors = tuple(_statistic(p, f, m, square, covariance) for f in p.factors)
         log_z = -_gibbs(J, J2, w, b, m) + p.offset
-        converged = (change <= self.tolerance) & stable
-        return Covariances(m, factors, log_z, converged, count, covariance)
+        status = status_of(change, self.tolerance)
+        status = jnp.where(stable, status, jnp.maximum(status, int(Status.ROUNDS_SPENT)))
+        return Covariances(m, factors, log_z, status, count, covariance)
 
 
 def _gibbs(J: Array, J2: Array, w: Array, b: Array, m: Array) -> Float[Array, ""]:
@@ -85,5 +79,5 @@ def _statistic(
 ) -> Factor:
     if isinstance(factor, Squares):
         return Squares(square[p.layout.blocks[factor.block].slice], factor.block)
-    both = read_off(factor, p, covariance + jnp.outer(m, m))
+    both = factor.covariances(p.layout, covariance + jnp.outer(m, m))
     return eqx.tree_at(lambda f: f.weight, factor, both)

@@ -1,115 +1,168 @@
-"""The linear relaxation of the best state of a binary pairwise model, by HiGHS or a minimum cut."""
+"""The linear relaxation of the best state of a discrete model, by HiGHS or a minimum cut."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
-from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
-from undirected.core.potentials import (
-    Beliefs,
-    Bilinear,
-    Edges,
-    Potentials,
-    Symmetric,
-    inner,
-    statistics,
-)
+from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.layout import check_binary
+from undirected.core.numerics import NEG_INF
+from undirected.core.potentials import Beliefs, Potentials, Status, inner, lowered, statistics
+from undirected.core.units import best
+from undirected.factors import require
+from undirected.inference.base import Inference
+from undirected.inference.elimination import state_levels, table_list
+
+MOST = 2**16
+"""Entries of the largest table that is taken."""
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """The optimum over locally consistent marginals: of units, of pairs both on, and its value."""
+    """The optimum over locally consistent marginals: of units, and its value.
+
+    `pairs` are the marginals of pairs both on, for binary pairwise models.
+    """
 
     unary: Float[np.ndarray, " n"]
     pairs: Float[np.ndarray, " E"]
     value: float
 
     @property
-    def state(self) -> Float[np.ndarray, " n"]:
-        """Marginals rounded to the nearest value; one half goes to 0."""
-        return (self.unary > 0.5).astype(self.unary.dtype)
+    def integral(self) -> bool:
+        """Whether the optimum is a state: then it is a best one."""
+        return bool(np.abs(self.unary - np.rint(self.unary)).max(initial=0.0) < 1e-6)
 
 
-@dataclass(frozen=True)
-class LinearProgram:
+class LinearProgram(Inference):
     """Best states by the LP relaxation (pmp, eq. 5 without entropy), with rounding.
 
-    Runs on the host, one instance after the other: it cannot be traced by `jit` or `vmap`.
-    `solver="cut"` finds an optimum of values 0, 1/2 and 1 as a minimum cut, with weights rounded to
-    a part in 10^9 of their sum: the way to relax dense models of hundreds of units.
+    Takes every model whose groups can be written as tables. Where the relaxation's optimum is no
+    state it is rounded (one half to 0), and the status is FRACTIONAL. Runs on the host, one
+    instance after the other: it cannot be traced by `jit` or `vmap`.
+
+    Args:
+        solver: "highs", or for binary pairwise models "cut": an optimum of values 0, 1/2 and 1 as
+            a minimum cut, with weights rounded to a part in 10^9 of their sum: the way to relax
+            dense models of hundreds of units.
     """
 
     solver: Literal["highs", "cut"] = "highs"
 
-    def __post_init__(self) -> None:
+    on_host = True
+
+    def __check_init__(self) -> None:
         if self.solver not in ("highs", "cut"):
             raise UndirectedError(
                 f"linear program: solver is {self.solver!r}; pass 'highs' or 'cut'"
             )
 
-    def relax(self, potentials: Potentials) -> Relaxation:
-        """Solve the relaxation of one instance."""
-        if self.solver == "highs":
-            return self._highs(potentials)
-        p = potentials
-        edges, weight = pairs_of(p)
-        unary, evidence = np.asarray(p.unary, float), np.asarray(p.evidence)
-        held = 1 + np.abs(unary) + _at_ends(edges, np.abs(weight), len(unary))
-        x = minimum_cut(np.where(evidence == 0, unary, np.sign(evidence) * held), edges, weight)
-        i, j = edges.T
-        pairs = np.where(weight > 0, np.minimum(x[i], x[j]), np.maximum(x[i] + x[j] - 1, 0.0))
-        return Relaxation(x, pairs, float(p.offset) + float(unary @ x + weight @ pairs))
+    @property
+    def finds_best_state(self) -> bool:
+        return True
 
-    def _highs(self, potentials: Potentials) -> Relaxation:
-        from scipy.optimize import linprog
-        from scipy.sparse import coo_array
-
-        p = potentials
-        edges, weight = pairs_of(p)
-        n, m = p.layout.n, len(edges)
-        unary = np.asarray(p.unary, float)
-        row, e = np.arange(m), n + np.arange(m)
-        i, j = edges.T
-        # mu_ij <= mu_i, mu_ij <= mu_j, mu_i + mu_j - mu_ij <= 1.
-        rows = np.concatenate([row, row, row + m, row + m, row + 2 * m, row + 2 * m, row + 2 * m])
-        columns = np.concatenate([e, i, e, j, i, j, e])
-        signs = np.repeat([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0], m)
-        limits = np.concatenate([np.zeros(2 * m), np.ones(m)])
-        evidence = np.asarray(p.evidence)
-        low, high = (evidence > 0).astype(float), (evidence >= 0).astype(float)
-        bounds = np.concatenate([np.stack([low, high], 1), np.tile([0.0, 1.0], (m, 1))])
-        found = linprog(
-            -np.concatenate([unary, weight]),
-            A_ub=coo_array((signs, (rows, columns)), (3 * m, n + m)).tocsr() if m else None,
-            b_ub=limits if m else None,
-            bounds=bounds,
-            method="highs",
-        )
-        if found.status != 0:
-            raise NotFinite(f"linear program: HiGHS stopped without an optimum: {found.message}")
-        return Relaxation(found.x[:n], found.x[n:], float(p.offset) - found.fun)
-
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
         """Beliefs of the rounded state; `log_z` is its value. `relax` has the relaxation itself."""
-        p = potentials
-        state = statistics(p, jnp.asarray(self.relax(p).state, p.unary.dtype))
-        return eqx.tree_at(lambda b: b.log_z, state, inner(p, state))
+        found = self.relax(p)
+        x = best(p.layout, jnp.asarray(found.unary - 0.5, p.unary.dtype))
+        state = statistics(p, x)
+        status = int(Status.CONVERGED if found.integral else Status.FRACTIONAL)
+        return eqx.tree_at(
+            lambda b: (b.log_z, b.status), state, (inner(p, state), jnp.asarray(status))
+        )
 
-    def decode(
-        self, potentials: Potentials
-    ) -> tuple[Float[Array, "batch n"], Bool[Array, " batch"], Int[Array, " batch"]]:
-        """Rounded states of many instances that share their factors."""
-        p = potentials
-        rows = [
-            self.relax(eqx.tree_at(lambda q: (q.unary, q.evidence), p, pair)).state
-            for pair in zip(np.asarray(p.unary), np.asarray(p.evidence), strict=True)
-        ]
-        x = jnp.asarray(np.stack(rows), p.unary.dtype)
-        return x, jnp.ones(len(rows), bool), jnp.ones(len(rows), jnp.int32)
+    def relax(self, model: Any) -> Relaxation:
+        """Solve the relaxation of one instance."""
+        p = lowered("linear program", model)
+        if self.solver == "cut":
+            return _by_cut(p)
+        if p.layout.is_binary and all(factor.pairwise for factor in p.factors):
+            return _by_pairs(p)
+        return _by_tables(p)
+
+
+def _by_cut(p: Potentials) -> Relaxation:
+    edges, weight, unary, constant = pairs_of(p)
+    evidence = np.asarray(p.evidence)
+    held = 1 + np.abs(unary) + _at_ends(edges, np.abs(weight), len(unary))
+    x = minimum_cut(np.where(evidence == 0, unary, np.sign(evidence) * held), edges, weight)
+    i, j = edges.T
+    pairs = np.where(weight > 0, np.minimum(x[i], x[j]), np.maximum(x[i] + x[j] - 1, 0.0))
+    return Relaxation(x, pairs, constant + float(unary @ x + weight @ pairs))
+
+
+def _by_pairs(p: Potentials) -> Relaxation:
+    """Binary pairwise models: one number for each unit and each pair."""
+    from scipy.sparse import coo_array
+
+    edges, weight, unary, constant = pairs_of(p)
+    n, m = p.layout.n, len(edges)
+    row, e = np.arange(m), n + np.arange(m)
+    i, j = edges.T
+    # mu_ij <= mu_i, mu_ij <= mu_j, mu_i + mu_j - mu_ij <= 1.
+    rows = np.concatenate([row, row, row + m, row + m, row + 2 * m, row + 2 * m, row + 2 * m])
+    columns = np.concatenate([e, i, e, j, i, j, e])
+    signs = np.repeat([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0], m)
+    limits = np.concatenate([np.zeros(2 * m), np.ones(m)])
+    evidence = np.asarray(p.evidence)
+    low, high = (evidence > 0).astype(float), (evidence >= 0).astype(float)
+    bounds = np.concatenate([np.stack([low, high], 1), np.tile([0.0, 1.0], (m, 1))])
+    matrix = coo_array((signs, (rows, columns)), (3 * m, n + m)).tocsr()
+    upper = {"A_ub": matrix, "b_ub": limits} if m else {}
+    x, value = _solve(np.concatenate([unary, weight]), bounds, **upper)
+    return Relaxation(x[:n], x[n:], constant + value)
+
+
+def _by_tables(p: Potentials) -> Relaxation:
+    """Any discrete model: a number for each state of each variable and each entry of each table."""
+    from scipy.sparse import coo_array
+
+    require("linear program", p, "tables", "use MaxProduct")
+    levels, width = state_levels(p), p.layout.variables.width
+    tables = [item for factor in p.factors for item in table_list(factor, p.layout, MOST)]
+    sizes = np.array([len(own) for own in levels] + [logs.size for _, logs in tables])
+    start = np.cumsum(sizes) - sizes
+    V = len(levels)
+    # Each variable's states sum to 1; each table summed over the others gives each variable's.
+    rows = [np.repeat(np.arange(V), sizes[:V])]
+    columns, signs = [np.arange(sizes[:V].sum())], [np.ones(sizes[:V].sum())]
+    count = V
+    for (scope, logs), first in zip(tables, start[V:], strict=True):
+        states = np.indices(logs.shape).reshape(logs.ndim, -1)
+        for axis, v in enumerate(scope):
+            own = np.arange(sizes[v])
+            rows += [count + states[axis], count + own]
+            columns += [first + np.arange(logs.size), start[v] + own]
+            signs += [np.ones(logs.size), -np.ones(len(own))]
+            count += len(own)
+    gain = np.concatenate([*levels, *(logs.ravel() for _, logs in tables)])
+    bounds = np.stack([np.zeros(len(gain)), (gain > 0.5 * NEG_INF).astype(float)], 1)
+    place = np.concatenate(rows), np.concatenate(columns)
+    matrix = coo_array((np.concatenate(signs), place), (count, len(gain))).tocsr()
+    sums = np.concatenate([np.ones(V), np.zeros(count - V)])
+    gain = np.where(bounds[:, 1] > 0, gain, 0.0)
+    x, value = _solve(gain, bounds, A_eq=matrix, b_eq=sums)
+    parts = np.split(x[: sizes[:V].sum()], np.cumsum(sizes[: V - 1]))
+    unary = np.concatenate(
+        [part[1:] if w == 1 else part for part, w in zip(parts, width, strict=True)]
+    )
+    return Relaxation(unary, np.zeros(0), float(p.offset) + value)
+
+
+def _solve(
+    gain: Float[np.ndarray, " m"], bounds: Float[np.ndarray, "m 2"], **constraints: Any
+) -> tuple[Float[np.ndarray, " m"], float]:
+    """The largest gain within bounds and constraints, and where it is."""
+    from scipy.optimize import linprog
+
+    found = linprog(-gain, bounds=bounds, method="highs", **constraints)
+    if found.status != 0:
+        raise NotFinite(f"linear program: HiGHS stopped without an optimum: {found.message}")
+    return found.x, -found.fun
 
 
 def minimum_cut(
@@ -160,28 +213,17 @@ def _at_ends(
     return np.bincount(edges.ravel(), np.repeat(value, 2), n)
 
 
-def pairs_of(p: Potentials) -> tuple[Int[np.ndarray, "E 2"], Float[np.ndarray, " E"]]:
-    """All coupled pairs of units and their weights, from every pairwise group."""
-    if not p.layout.is_binary:
-        raise UnsupportedFactor("linear program: takes binary units alone")
+def pairs_of(
+    p: Potentials,
+) -> tuple[Int[np.ndarray, "E 2"], Float[np.ndarray, " E"], Float[np.ndarray, " n"], float]:
+    """All coupled pairs of binary units, their weights, the fields of all units, the constant."""
+    check_binary("linear program: a binary pairwise relaxation", *p.layout.blocks)
+    require("linear program", p, "pairs", "use LinearProgram('highs') or MaxProduct")
     edges, weights = [np.zeros((0, 2), int)], [np.zeros(0)]
+    unary, constant = np.asarray(p.unary, float), float(p.offset)
     for factor in p.factors:
-        blocks = p.layout.blocks
-        match factor:
-            case Edges():
-                pairs, weight = np.asarray(factor.graph.edges), np.asarray(factor.weight)
-            case Symmetric():
-                upper = np.triu_indices(len(factor.weight), 1)
-                pairs = np.stack(upper, 1) + blocks[factor.block].start
-                weight = np.asarray(factor.weight)[upper]
-            case Bilinear():
-                places = np.indices(factor.weight.shape).reshape(2, -1).T
-                starts = [blocks[factor.rows].start, blocks[factor.cols].start]
-                pairs, weight = places + np.asarray(starts), np.asarray(factor.weight).ravel()
-            case _:
-                raise UnsupportedFactor(
-                    f"linear program: {type(factor).__name__} is not a pairwise group"
-                )
-        edges.append(pairs)
-        weights.append(weight)
-    return np.concatenate(edges), np.concatenate(weights).astype(float)
+        found = factor.pairs(p.layout)
+        edges.append(np.asarray(found.edges))
+        weights.append(np.asarray(found.weight, float))
+        unary, constant = unary + np.asarray(found.field), constant + float(found.constant)
+    return np.concatenate(edges), np.concatenate(weights), unary, constant

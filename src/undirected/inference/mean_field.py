@@ -1,81 +1,88 @@
 """Naive mean field: coordinate ascent on the variational lower bound of log Z."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+import numpy as np
+from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.iterate import iterate, largest, settled
-from undirected.core.layout import Block, Domain, block_means, means, unit_entropy
-from undirected.core.potentials import (
-    Beliefs,
-    Edges,
-    Potentials,
-    Symmetric,
-    check_potentials,
-    inner,
-    pulls,
-    statistics,
-)
+from undirected.core.errors import UndirectedError
+from undirected.core.iterate import iterate, largest, status_of
+from undirected.core.layout import Block, check_discrete
+from undirected.core.potentials import Beliefs, Potentials, inner, local_fields, statistics
+from undirected.core.units import block_means, means, uniform, unit_entropy
+from undirected.factors import Edges, Symmetric
+from undirected.factors.colouring import units_by_colour
+from undirected.inference.base import Inference
+
+Temperature = float | Array
 
 
-class MeanField(eqx.Module):
-    """Factorised beliefs: m = sigmoid(b + W m), block by block, colour by colour or site by site.
+class MeanField(Inference):
+    """Factorised beliefs: m = sigmoid(b + local field at m), on any discrete model.
 
-    Units that are coupled are never updated together, so the bound
+    Units that share a factor are never updated together, so the bound
     log Z >= <potentials, beliefs> + entropy never falls; `log_z` is that bound.
+
+    Args:
+        iterations: sweeps at most.
+        tolerance: stop when no mean moves by more; None makes all sweeps.
+        temperature: of the entropy; 0 is greedy search for a good state.
     """
 
     iterations: int | Array = 100
     tolerance: float | None = 1e-5
-    temperature: float | Array = 1.0
+    temperature: Temperature = 1.0
 
     def __check_init__(self) -> None:
         if isinstance(self.iterations, int) and self.iterations < 1:
             raise UndirectedError(f"mean field: iterations is {self.iterations}, not >= 1")
 
-    @eqx.filter_jit
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
-        """Beliefs of one instance, started from the units' own fields; the key is not used."""
-        p = potentials
-        check_potentials("mean field", p)
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Starts where no unit prefers a state; nothing is random, the key is not used."""
+        check_discrete("mean field", *p.layout.blocks)
 
         def sweep(m: Array) -> tuple[Array, Array]:
             after = _sweep(p, m, self.temperature)
             return after, largest(after - m)
 
-        start = means(p.layout, p.fields, self.temperature)
+        neutral = uniform(p.layout).astype(p.unary.dtype)
+        start = means(p.layout, p.fields + local_fields(p, neutral), self.temperature)
         m, change, count = iterate(sweep, start, self.iterations, self.tolerance)
         beliefs = statistics(p, m)
         bound = inner(p, beliefs) + self.temperature * unit_entropy(p.layout, m).sum()
-        converged = settled(change, self.tolerance)
-        return Beliefs(m, beliefs.factors, bound, converged, count)
+        return Beliefs(m, beliefs.factors, bound, status_of(change, self.tolerance), count)
 
 
-def _sweep(p: Potentials, m: Array, temperature: float | Array) -> Array:
+def _sweep(p: Potentials, m: Float[Array, " n"], temperature: Temperature) -> Array:
     """Update every unit once, together only where units are independent given the rest."""
-    edges = [f for f in p.factors if isinstance(f, Edges)]
-    if edges:
-        return _by_colour(p, edges, m, temperature)
+    if p.colours is not None:
+        return _by_colour(p, p.colours, m, temperature)
+    if len(p.factors) == 1 and isinstance(p.factors[0], Edges) and p.layout.is_binary:
+        return _by_colour(p, p.factors[0].graph.colours, m, temperature)
+    everyone = range(len(p.layout.blocks))
     for index, block in enumerate(p.layout.blocks):
-        inside = [f for f in p.factors if isinstance(f, Symmetric) and f.block == index]
-        if inside:
-            m = _by_site(p, inside, block, m, temperature)
-        else:
-            fields = (p.fields + pulls(p, m))[block.slice]
+        others = tuple(i for i in everyone if i != index)
+        lateral = [f for f in p.factors if not f.separated_by(others)]
+        if not lateral:
+            fields = (p.fields + local_fields(p, m))[block.slice]
             m = m.at[block.slice].set(block_means(block, fields, temperature))
+        elif all(isinstance(f, Symmetric) for f in lateral):
+            m = _by_site(p, lateral, block, m, temperature)
+        else:  # one variable after the other
+            first = sum(b.variables for b in p.layout.blocks[:index])
+            rows = units_by_colour(p.layout, np.arange(len(p.layout.variables)))
+            rows = jnp.asarray(rows[first : first + block.variables])
+            m = _by_colour(p, rows, m, temperature)
     return m
 
 
 def _by_site(
-    p: Potentials, inside: list[Symmetric], block: Block, m: Array, temperature: float | Array
+    p: Potentials, inside: list[Symmetric], block: Block, m: Array, temperature: Temperature
 ) -> Array:
     """One unit after the other in a block with dense couplings inside."""
-    _check_binary("Symmetric", block)
     weight = jnp.stack([f.weight for f in inside]).sum(0)
     part = m[block.slice]
-    outside = (p.fields + pulls(p, m))[block.slice] - part @ weight
+    outside = (p.fields + local_fields(p, m))[block.slice] - part @ weight
 
     def update(part: Array, site: Array) -> tuple[Array, None]:
         field = outside[site] + weight[site] @ part
@@ -85,25 +92,12 @@ def _by_site(
     return m.at[block.slice].set(part)
 
 
-def _by_colour(p: Potentials, edges: list[Edges], m: Array, temperature: float | Array) -> Array:
-    """One colour of the graph after the other."""
-    if len(p.factors) > 1:
-        others = ", ".join(type(f).__name__ for f in p.factors)
-        raise UnsupportedFactor(f"mean field: Edges cannot be mixed with other groups ({others})")
-    for block in p.layout.blocks:
-        _check_binary("Edges", block)
+def _by_colour(p: Potentials, colours: Array, m: Array, temperature: Temperature) -> Array:
+    """The units of one row of `colours` after those of the other."""
 
-    def update(m: Array, sites: Array) -> tuple[Array, None]:
-        fields = (p.fields + pulls(p, m)).at[sites].get(mode="fill", fill_value=0.0)
-        fresh = block_means(p.layout.blocks[0], fields, temperature)
-        return m.at[sites].set(fresh, mode="drop"), None
+    def update(m: Array, units: Array) -> tuple[Array, None]:
+        fresh = means(p.layout, p.fields + local_fields(p, m), temperature)
+        chosen = jnp.zeros(len(m), bool).at[units].set(True, mode="drop")
+        return jnp.where(chosen, fresh, m), None
 
-    return jax.lax.scan(update, m, edges[0].graph.colours)[0]
-
-
-def _check_binary(group: str, block: Block) -> None:
-    """Refuse variables of several units, of which one cannot be renewed without the others."""
-    if block.domain is not Domain.BINARY:
-        raise UnsupportedFactor(
-            f"mean field: {group} needs binary units, block '{block.name}' is {block.domain.value}"
-        )
+    return jax.lax.scan(update, m, colours)[0]

@@ -14,17 +14,9 @@ from jaxtyping import Array, Float
 from undirected.core import rectified
 from undirected.core.errors import UnsupportedFactor
 from undirected.core.layout import Block, Domain
-from undirected.core.potentials import (
-    Bilinear,
-    Edges,
-    Factor,
-    Potentials,
-    Squares,
-    Symmetric,
-    pull,
-    statistic,
-)
+from undirected.core.potentials import Potentials
 from undirected.core.rectified import Cumulants
+from undirected.factors import Edges, Factor, Squares
 
 _LEAST = 1e-3  # the smallest share of its own precision that the others may leave to a unit
 
@@ -32,9 +24,12 @@ _LEAST = 1e-3  # the smallest share of its own precision that the others may lea
 def couplings(p: Potentials) -> tuple[Factor, ...]:
     """The pairwise groups."""
     for factor in p.factors:
-        if not isinstance(factor, Squares | Symmetric | Edges | Bilinear):
-            raise UnsupportedFactor(f"mean field: cannot treat a {type(factor).__name__} group")
-    return tuple(f for f in p.factors if not isinstance(f, Squares))
+        if not (factor.pairwise or isinstance(factor, Squares)):
+            raise UnsupportedFactor(
+                f"mean-field theory: a {type(factor).__name__} group is not pairwise; use "
+                "MeanField or SumProduct"
+            )
+    return tuple(f for f in p.factors if f.pairwise)
 
 
 def squared(factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
@@ -49,9 +44,9 @@ def product(
     total = jnp.zeros_like(x)
     for factor in factors:
         if isinstance(factor, Edges):
-            total = total + _edge_product(factor, x)
+            total = total + factor.columns(x)
         else:
-            total = total + pull(factor, p.layout, x.T).T
+            total = total + factor.local_field(p.layout, x.T).T
     return total
 
 
@@ -70,7 +65,7 @@ def precision(p: Potentials) -> Float[Array, " n"]:
     total = jnp.zeros_like(p.unary)
     for factor in p.factors:
         if isinstance(factor, Squares):
-            total = total.at[p.layout.blocks[factor.block].slice].add(-2 * factor.weight)
+            total = total + factor.precision(p.layout)
     return total
 
 
@@ -111,35 +106,9 @@ def moments(
             second = site.variance + site.mean**2
             result.append(Squares(second[p.layout.blocks[factor.block].slice], factor.block))
         else:
-            means = statistic(factor, p.layout, site.mean).weight
+            means = factor.statistic(p.layout, site.mean).weight
             result.append(eqx.tree_at(lambda f: f.weight, factor, means + covariance(factor)))
     return tuple(result)
-
-
-def read_off(factor: Factor, p: Potentials, covariance: Float[Array, "n n"]) -> Array:
-    """The covariances of the pairs of a group, from a full matrix."""
-    blocks = p.layout.blocks
-    match factor:
-        case Edges():
-            return covariance[factor.graph.edges[:, 0], factor.graph.edges[:, 1]]
-        case Symmetric():
-            part = covariance[blocks[factor.block].slice, blocks[factor.block].slice]
-            return part * (1 - jnp.eye(len(part), dtype=part.dtype))
-    return covariance[blocks[factor.rows].slice, blocks[factor.cols].slice]
-
-
-def _edge_product(factor: Edges, x: Float[Array, "n c"]) -> Float[Array, "n c"]:
-    """Neighbours one after the other, so that no array larger than x is made."""
-    graph, weight = factor.graph, jnp.tile(factor.weight, 2)[:, None]
-    if graph.incoming is None:
-        return jax.ops.segment_sum(weight * x[graph.source], graph.target, graph.n)
-
-    def add(total: Array, messages: Array) -> tuple[Array, None]:
-        neighbour = graph.source.at[messages].get(mode="clip")
-        strength = weight.at[messages].get(mode="fill", fill_value=0.0)
-        return total + strength * x[neighbour], None
-
-    return jax.lax.scan(add, jnp.zeros_like(x), graph.incoming.T)[0]
 
 
 def _block_cumulants(block: Block, l: Array, r: Array) -> Cumulants:

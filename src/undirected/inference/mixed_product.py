@@ -1,17 +1,19 @@
 """Marginal MAP on dense bipartite models: the best visibles with the hiddens summed out."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.iterate import iterate, status_of
 from undirected.core.numerics import message
-from undirected.core.potentials import Beliefs, Bilinear, Potentials
+from undirected.core.potentials import Beliefs, Potentials
+from undirected.factors import Bilinear
+from undirected.inference.base import Inference
 from undirected.ops import bipartite
 
 
-class MixedProduct(eqx.Module):
+class MixedProduct(Inference):
     """Mixed-product belief propagation (crbm-bp, eqs 12, 13, 15; Algorithm 1).
 
     Visible units send W v* with v* their current best value, hidden units send sum-product
@@ -25,10 +27,8 @@ class MixedProduct(eqx.Module):
         if isinstance(self.iterations, int) and self.iterations < 1:
             raise UndirectedError(f"mixed-product: iterations is {self.iterations}, not >= 1")
 
-    @eqx.filter_jit
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
-        """Beliefs of one instance; nothing here is random, the key is not used."""
-        p = potentials
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Nothing here is random: the key is not used."""
         factor = _only_group(p)
         rows, cols = (p.layout.blocks[b] for b in (factor.rows, factor.cols))
         weight = factor.weight
@@ -52,23 +52,23 @@ class MixedProduct(eqx.Module):
         def by_odds(v: Array) -> Array:
             return bipartite.log_product(_ratios(hidden_fields(v), odds, v), 1, gentle=True)
 
-        def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-            v, best, best_value, _, count = carry
+        def step(state: tuple[Array, ...]) -> tuple[tuple[Array, ...], Array]:
+            v, best, best_value = state
             total = p.fields[rows.slice] + jax.lax.cond(gentle, by_odds, by_logs, v)
             new = (total > 0).astype(v.dtype)
             level = value(new)
             better = level > best_value
             best = jnp.where(better, new, best)
-            return new, best, jnp.maximum(level, best_value), (new == v).all(), count + 1
+            moved = jnp.abs(new - v).max()  # 0 where no visible unit has changed its mind
+            return (new, best, jnp.maximum(level, best_value)), moved
 
         start = (p.fields[rows.slice] > 0).astype(p.unary.dtype)
-        carry = (start, start, value(start), jnp.asarray(False), jnp.zeros((), jnp.int32))
-        end = jax.lax.while_loop(lambda c: ~c[3] & (c[4] < self.iterations), step, carry)
-        _, best, _, converged, count = end
+        first = start, start, value(start)
+        (_, best, _), moved, count = iterate(step, first, self.iterations, 0.0)
         hidden = jax.nn.sigmoid(hidden_fields(best))
         unary = jnp.zeros_like(p.unary).at[rows.slice].set(best).at[cols.slice].set(hidden)
         pairs = (Bilinear(best[:, None] * hidden[None, :], factor.rows, factor.cols),)
-        return Beliefs(unary, pairs, p.offset + value(best), converged, count)
+        return Beliefs(unary, pairs, p.offset + value(best), status_of(moved, 0.0), count)
 
 
 def _ratios(field: Float[Array, " b"], odds: Float[Array, "a b"], v: Float[Array, " a"]) -> Array:

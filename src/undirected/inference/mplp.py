@@ -1,135 +1,213 @@
 """MPLP: convergent message passing on the dual of the linear relaxation of the best state."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.graph import Graph
-from undirected.core.iterate import iterate, largest, settled
-from undirected.core.layout import best
-from undirected.core.moments import values
-from undirected.core.numerics import message
-from undirected.core.potentials import Beliefs, Edges, Potentials, Symmetric, statistics
+from undirected.core.errors import UndirectedError
+from undirected.core.graph import Graph, members
+from undirected.core.iterate import iterate, largest, status_of
+from undirected.core.layout import Block, Layout, Variables
+from undirected.core.numerics import NEG_INF, is_traced
+from undirected.core.potentials import Beliefs, Potentials, lowered, potentials, statistics, values
+from undirected.core.units import best
+from undirected.factors import Edges, TableGroup, require
+from undirected.inference.base import Inference
+
+MOST = 2**16
+"""Entries of the largest table that is taken."""
 
 
-class MPLP(eqx.Module):
-    """Coordinate descent on the dual of the LP relaxation, edge by edge (Globerson and Jaakkola
-    2007).
+class MPLP(Inference):
+    """Coordinate descent on the dual of the LP relaxation, factor by factor (Globerson and Jaakkola
+    2007), on every model whose groups can be written as tables.
 
-    Edges that share no unit are updated together, which is the same as in turn. The dual never
-    rises, and for binary pairwise models it ends at the optimum of the relaxation. Make one with
-    `MPLP.plan(graph)`; it takes models on that graph, or dense ones if the graph is complete.
-    `log_z` is the value of the decoded state; `dual` gives the bound above the best state.
+    Factors that share no variable are updated together, which is the same as in turn. The dual
+    never rises, and for binary pairwise models it ends at the optimum of the relaxation. `log_z`
+    is the value of the decoded state; `dual` gives the bound above the best state.
+
+    Args:
+        rounds: which factors are updated together; `MPLP.plan(model)` sorts them, as a call
+            outside of `jit` does by itself.
+        iterations: sweeps over all factors at most.
+        tolerance: stop when no message moves by more; None makes all sweeps.
+        sizes: numbers of factors that the rounds were made for.
     """
 
-    edges: Int[Array, "E 2"]
-    rounds: Int[Array, "C M"]
+    rounds: tuple[Int[Array, "C M"], ...] | None = None
     iterations: int | Array = 1000
     tolerance: float | None = 1e-6
+    sizes: tuple[int, ...] = eqx.field(static=True, default=())
 
     @classmethod
     def plan(
-        cls, graph: Graph, iterations: int | Array = 1000, tolerance: float | None = 1e-6
+        cls, model: Any, iterations: int | Array = 1000, tolerance: float | None = 1e-6
     ) -> "MPLP":
-        """Sort the edges into rounds of disjoint ones."""
-        rounds = _matchings(graph.n, np.asarray(graph.edges))
-        return cls(graph.edges, jnp.asarray(rounds, jnp.int32), iterations, tolerance)
+        """Sort the factors of a model, or the edges of a graph, into rounds of disjoint ones."""
+        p = _on_graph(model) if isinstance(model, Graph) else lowered("MPLP", model)
+        scopes = [np.asarray(group.scopes) for group in _groups(p)]
+        rounds = tuple(jnp.asarray(_disjoint(len(p.layout.variables), s)) for s in scopes)
+        return cls(rounds, iterations, tolerance, tuple(len(s) for s in scopes))
 
-    @eqx.filter_jit
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
-        """Beliefs of the decoded state of one instance; the key is not used."""
-        p = potentials
+    @property
+    def finds_best_state(self) -> bool:
+        return True
+
+    def __call__(self, model: Any, key: Key[Array, ""] | None = None) -> Beliefs:
+        p = lowered("MPLP", model)
+        if self.rounds is None:
+            return MPLP.plan(_known(p), self.iterations, self.tolerance)(p, key)
+        return super().__call__(p, key)
+
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Beliefs of the decoded state; the key is not used."""
         _, total, change, count = self._descend(p)
-        x = best(p.layout, total)
-        state = statistics(p, x)
-        value = values(p, x[None])[0]
-        return Beliefs(x, state.factors, value, settled(change, self.tolerance), count)
+        x = _decoded(p, total)
+        status = status_of(change, self.tolerance)
+        return Beliefs(x, statistics(p, x).factors, values(p, x[None])[0], status, count)
 
-    @eqx.filter_jit
-    def decode(
-        self, potentials: Potentials
-    ) -> tuple[Float[Array, "batch n"], Bool[Array, " batch"], Int[Array, " batch"]]:
-        """Decoded states of many instances that share their factors; which converged, rounds."""
-        p = potentials
-
-        def one(unary: Array, evidence: Array) -> tuple[Array, Array, Array]:
-            q = eqx.tree_at(lambda q: (q.unary, q.evidence), p, (unary, evidence))
-            _, total, change, count = self._descend(q)
-            return best(p.layout, total), settled(change, self.tolerance), count
-
-        return jax.vmap(one)(p.unary, p.evidence)
-
-    @eqx.filter_jit
-    def dual(self, potentials: Potentials) -> Float[Array, ""]:
+    def dual(self, model: Any) -> Float[Array, ""]:
         """An upper bound of the value of the best state: the dual after the descent."""
-        p = potentials
-        sent, total, _, _ = self._descend(p)
-        weight = self._weights(p)
-        to_i, to_j = sent[:, 0], sent[:, 1]
-        options = jnp.stack([jnp.zeros_like(to_i), -to_i, -to_j, weight - to_i - to_j])
-        fixed = jnp.where(p.evidence > 0, total - p.evidence, jnp.maximum(total, 0.0))
-        return p.offset + fixed.sum() + options.max(0).sum()
+        p = lowered("MPLP", model)
+        routine = self if self.rounds is not None else MPLP.plan(p, self.iterations, self.tolerance)
+        return _dual(routine, p)
 
-    def _descend(self, p: Potentials) -> tuple[Array, Array, Array, Array]:
-        """Messages of every edge to its two ends, fields with them added, last change, rounds."""
-        weight = self._weights(p)
+    def _descend(self, p: Potentials) -> tuple[list[list[Array]], Array, Array, Array]:
+        """Messages (group, slot) -> (F, states); fields with them added; last change; rounds."""
+        groups = _groups(p)
+        self._check(groups)
+        start = [
+            [jnp.zeros((len(group.scopes), k), p.unary.dtype) for k in group.logs.shape[1:]]
+            for group in groups
+        ]
 
-        def update(carry: tuple[Array, Array], chosen: Array) -> tuple[tuple[Array, Array], None]:
-            sent, total = carry
-            ends = self.edges.at[chosen].get(mode="clip")
-            old = sent.at[chosen].get(mode="clip")
-            w = weight.at[chosen].get(mode="clip")
-            cavity = total[ends] - old
-            other = message(cavity[:, ::-1], w[:, None], 0.0)
-            new = 0.5 * (other - cavity)
-            inside = (chosen < len(weight))[:, None]
-            sent = sent.at[chosen].set(new, mode="drop")
-            total = total.at[ends].add(jnp.where(inside, new - old, 0.0))
-            return (sent, total), None
+        def sweep(state: tuple) -> tuple[tuple, Array]:
+            sent, total = state
+            after = []
+            for group, rounds, own in zip(groups, self.rounds or (), sent, strict=True):
+                (own, total), _ = jax.lax.scan(
+                    lambda carry, chosen, g=group: (_update(g, carry, chosen), None),
+                    (own, total),
+                    rounds,
+                )
+                after.append(own)
+            moves = jax.tree.map(lambda a, b: largest(a - b), after, sent)
+            return (after, total), jnp.stack([jnp.zeros(()), *jax.tree.leaves(moves)]).max()
 
-        def sweep(carry: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
-            after, _ = jax.lax.scan(update, carry, self.rounds)
-            return after, largest(after[0] - carry[0])
-
-        start = jnp.zeros((len(weight), 2), p.unary.dtype), p.fields
-        (sent, total), change, count = iterate(sweep, start, self.iterations, self.tolerance)
+        first = start, _levels(p)
+        (sent, total), change, count = iterate(sweep, first, self.iterations, self.tolerance)
         return sent, total, change, count
 
-    def _weights(self, p: Potentials) -> Float[Array, " E"]:
-        if p.layout.is_binary and len(p.factors) == 1:
-            match p.factors[0]:
-                case Edges(weight=weight) if len(weight) == len(self.edges):
-                    return weight
-                case Symmetric(weight=weight) if len(weight) == p.layout.n:
-                    if len(self.edges) != p.layout.n * (p.layout.n - 1) // 2:
-                        raise UndirectedError(
-                            f"MPLP: planned for {len(self.edges)} edges, the model has all pairs "
-                            f"of {p.layout.n} units; use MPLP.plan(complete({p.layout.n}))"
-                        )
-                    return weight[self.edges[:, 0], self.edges[:, 1]]
-        names = ", ".join(type(f).__name__ for f in p.factors)
-        raise UnsupportedFactor(
-            f"MPLP: needs one Edges or Symmetric group on binary units and a plan for its graph "
-            f"of {len(self.edges)} edges, got {names}"
-        )
+    def _check(self, groups: Sequence[TableGroup]) -> None:
+        sizes = tuple(len(group.scopes) for group in groups)
+        if self.sizes != sizes:
+            raise UndirectedError(
+                f"MPLP: planned for groups of {self.sizes} factors, this model has {sizes}; use "
+                "MPLP.plan(model)"
+            )
 
 
-def _matchings(n: int, edges: np.ndarray) -> np.ndarray:
-    """Rounds of edges that share no unit, greedily, padded with the number of edges."""
+def _update(group: TableGroup, carry: tuple, chosen: Int[Array, " M"]) -> tuple:
+    """Share out the max-marginals of the chosen factors evenly among their variables."""
+    sent, total = carry
+    order, size = len(sent), len(group.scopes)
+    scopes = group.scopes.at[chosen].get(mode="clip")
+    joint = group.logs.at[chosen].get(mode="clip")
+    used = (chosen < size)[:, None]
+    old = [own.at[chosen].get(mode="clip") for own in sent]
+    cavities = []
+    for i, own in enumerate(old):
+        cavity = total[scopes[:, i], : own.shape[1]] - own
+        cavity = jnp.where((scopes[:, i] >= 0)[:, None], cavity, _idle(group, own))
+        cavities.append(cavity)
+        shape = [len(chosen)] + [1] * order
+        shape[i + 1] = own.shape[1]
+        joint = joint + cavity.reshape(shape)
+    fresh = []
+    for i, cavity in enumerate(cavities):
+        most = joint.max(tuple(k + 1 for k in range(order) if k != i))
+        # A state that evidence forbids keeps its field: halves of 1e9 would swallow soft numbers.
+        new = jnp.where(cavity > 0.5 * NEG_INF, most / order - cavity, 0.0)
+        real = used & (scopes[:, i] >= 0)[:, None]
+        place = jnp.where(real[:, 0], scopes[:, i], len(total))
+        states = jnp.arange(cavity.shape[1])
+        total = total.at[place[:, None], states[None]].add(new - old[i], mode="drop")
+        fresh.append(sent[i].at[chosen].set(jnp.where(real, new, 0.0), mode="drop"))
+    return fresh, total
+
+
+def _idle(group: TableGroup, own: Array) -> Array:
+    """The cavity of a slot that is not used: certain of its idle state."""
+    return jnp.where(jnp.arange(own.shape[1])[None] == group.idle, 0.0, NEG_INF)
+
+
+@eqx.filter_jit
+def _dual(routine: MPLP, p: Potentials) -> Float[Array, ""]:
+    sent, total, _, _ = routine._descend(p)
+    bound = p.offset + total.max(-1).sum()
+    for group, own in zip(_groups(p), sent, strict=True):
+        rest = group.logs
+        for i, messages in enumerate(own):
+            unused = jnp.where((group.scopes[:, i] < 0)[:, None], _idle(group, messages), 0.0)
+            shape = [len(rest)] + [1] * len(own)
+            shape[i + 1] = messages.shape[1]
+            rest = rest + (unused - messages).reshape(shape)
+        bound = bound + rest.reshape(len(rest), -1).max(-1).sum()
+    return bound
+
+
+def _groups(p: Potentials) -> list[TableGroup]:
+    require("MPLP", p, "tables", "use MaxProduct")
+    return [group for factor in p.factors for group in factor.tables(p.layout, MOST)]
+
+
+def _levels(p: Potentials) -> Float[Array, "variables most"]:
+    """The field of every state of every variable; states that do not exist are forbidden."""
+    variables = Variables.of(p.layout)
+    state = np.arange(int(variables.states.max()))
+    exists = state < variables.states[:, None]
+    binary = variables.width[:, None] == 1
+    place = variables.first[:, None] + np.where(binary | ~exists, 0, state)
+    levels, seen = p.unary[place], p.evidence[place]
+    on, off = levels + jnp.minimum(seen, 0.0), jnp.where(seen > 0, NEG_INF, 0.0)
+    levels = jnp.where(binary & (state == 0), off, on)
+    return jnp.where(exists, levels, NEG_INF)
+
+
+def _decoded(p: Potentials, total: Float[Array, "variables most"]) -> Float[Array, " n"]:
+    """The units of the best state of each variable alone."""
+    variables = Variables.of(p.layout)
+    owner = variables.owner
+    step = np.arange(len(owner)) - variables.first[owner]
+    binary = variables.width[owner] == 1
+    odds = total[owner, np.where(binary, 1, step)] - jnp.where(binary, total[owner, 0], 0.0)
+    return best(p.layout, odds)
+
+
+def _known(p: Potentials) -> Potentials:
+    if is_traced(p):
+        raise UndirectedError("MPLP: inside of jit or vmap its rounds must be given: MPLP.plan")
+    return p
+
+
+def _on_graph(graph: Graph) -> Potentials:
+    layout = Layout((Block("units", 0, graph.n),))
+    return potentials(layout, jnp.zeros(graph.n), (Edges(jnp.zeros(graph.n_edges), graph),))
+
+
+def _disjoint(n: int, scopes: Int[np.ndarray, "F d"]) -> Int[np.ndarray, "C M"]:
+    """Rounds of factors that share no variable, greedily, padded with the number of factors."""
     taken: list[set[int]] = [set() for _ in range(n)]
-    rounds: list[list[int]] = []
-    for e, (i, j) in enumerate(edges.tolist()):
-        used = taken[i] | taken[j]
-        colour = next(c for c in range(len(used) + 1) if c not in used)
-        taken[i].add(colour)
-        taken[j].add(colour)
-        if colour == len(rounds):
-            rounds.append([])
-        rounds[colour].append(e)
-    table = np.full((len(rounds), max(map(len, rounds), default=0)), len(edges))
-    for row, members in zip(table, rounds, strict=True):
-        row[: len(members)] = members
-    return table
+    colour = np.zeros(len(scopes), int)
+    for f, scope in enumerate(scopes.tolist()):
+        own = [v for v in scope if v >= 0]
+        used = set().union(*(taken[v] for v in own))
+        colour[f] = next(c for c in range(len(used) + 1) if c not in used)
+        for v in own:
+            taken[v].add(int(colour[f]))
+    return members(colour, int(colour.max(initial=-1)) + 1, fill=len(scopes))

@@ -1,7 +1,5 @@
 """Exact inference of up to three nonnegative units by quadrature, one of them in closed form."""
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,14 +9,14 @@ from undirected.core import rectified
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain
 from undirected.core.potentials import Potentials
-from undirected.inference.mean_field_units import couplings, dense, moments, precision, read_off
+from undirected.inference.base import Inference, finished
+from undirected.inference.mean_field_units import couplings, dense, moments, precision
 from undirected.inference.susceptibility import Covariances
 
 MOST_UNITS = 3
 
 
-@dataclass(frozen=True)
-class Quadrature:
+class Quadrature(Inference):
     """Gauss-Legendre on a box around the mass, the last unit in closed form; n <= 3.
 
     The box is found in a few passes: it reaches from 12 standard deviations below the mean, or
@@ -28,9 +26,9 @@ class Quadrature:
     nodes: int = 240
     passes: int = 5
 
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Covariances:
-        """Beliefs of one instance; the key is not used."""
-        p, n = potentials, potentials.layout.n
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Covariances:
+        """Nothing here is random: the key is not used."""
+        n = p.layout.n
         if n > MOST_UNITS or any(b.domain is not Domain.NONNEGATIVE for b in p.layout.blocks):
             raise UndirectedError(
                 f"quadrature: {n} units; it takes up to {MOST_UNITS} nonnegative ones, use "
@@ -48,9 +46,8 @@ class Quadrature:
         log_z, mean, second = self._integrate(p, *box)
         covariance = second - jnp.outer(mean, mean)
         site = alone._replace(mean=mean, variance=jnp.diagonal(covariance))
-        factors = moments(p, site, lambda factor: read_off(factor, p, covariance))
-        done = jnp.asarray(True), jnp.asarray(self.passes + 1)
-        return Covariances(mean, factors, log_z, *done, covariance)
+        factors = moments(p, site, lambda factor: factor.covariances(p.layout, covariance))
+        return Covariances(mean, factors, log_z, *finished(self.passes + 1), covariance)
 
     def _integrate(
         self, p: Potentials, low: Float[Array, " n"], high: Float[Array, " n"]

@@ -9,24 +9,18 @@ where M = dm/db, Y = d var/db, J^2 is squared entry by entry, s is the reaction 
 and `spread` are the third cumulant and the variance of (x - m)^2.
 """
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core import linalg
 from undirected.core.errors import UndirectedError
-from undirected.core.potentials import Beliefs, Edges, Factor, Potentials
+from undirected.core.iterate import iterate, status_of
+from undirected.core.potentials import Beliefs, Potentials
 from undirected.core.rectified import Cumulants
-from undirected.inference.mean_field_units import (
-    couplings,
-    dense,
-    moments,
-    product,
-    read_off,
-    squared,
-)
+from undirected.factors import Edges, Factor
+from undirected.inference.base import Inference
+from undirected.inference.mean_field_units import couplings, dense, moments, product, squared
 from undirected.inference.tap import TAP, check_schedule, free_energy, gap, in_field, start
 
 Response = tuple[Float[Array, "n n"], Float[Array, "n n"]]
@@ -38,8 +32,7 @@ class Covariances(Beliefs):
     covariance: Float[Array, "n n"]
 
 
-@dataclass(frozen=True)
-class Susceptibility:
+class Susceptibility(Inference):
     """Susceptibility propagation (nnbm, 11-14): covariances are responses M_ij = dm_i / db_j.
 
     Means come from `tap` (order 1: naive mean field with linear response). Dense models solve the
@@ -51,26 +44,24 @@ class Susceptibility:
     tolerance: float = 1e-6
     damping: float = 0.3
 
-    def __post_init__(self) -> None:
+    def __check_init__(self) -> None:
         check_schedule("susceptibility propagation", self.iterations, self.damping)
 
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Covariances:
-        """Beliefs of one instance; the key is not used."""
-        p = potentials
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Covariances:
+        """Nothing here is random: the key is not used."""
         solution = self.tap.solve(p)
         site = in_field(p, solution.mean, solution.reaction)
-        respond = _Responder(p, self.tap.order, self.damping)
-        (covariance, _), change, count = respond.settle(
+        response = _Response(p, self.tap.order, self.damping)
+        (covariance, _), change, count = response.solve(
             site, solution.reaction, self.iterations, self.tolerance
         )
         log_z = -free_energy(p, site, solution.reaction, self.tap.order)
-        converged = solution.converged & (change <= self.tolerance)
+        status = jnp.maximum(solution.status, status_of(change, self.tolerance))
         count = jnp.maximum(solution.iterations, count)
-        return _beliefs(p, site, covariance, log_z, converged, count)
+        return _beliefs(p, site, covariance, log_z, status, count)
 
 
-@dataclass(frozen=True)
-class ImprovedSusceptibility:
+class ImprovedSusceptibility(Inference):
     """Susceptibility propagation with diagonal consistency (nnbm, 15-20): M_ii = v_i - m_i^2.
 
     The reaction terms s_i = sum_j J_ij^2 var_j + Lambda_i are free parameters, set by the diagonal
@@ -82,43 +73,36 @@ class ImprovedSusceptibility:
     tolerance: float = 1e-6
     damping: float = 0.5
 
-    def __post_init__(self) -> None:
+    def __check_init__(self) -> None:
         check_schedule("improved susceptibility propagation", self.iterations, self.damping)
 
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Covariances:
-        """Beliefs of one instance; the key is not used."""
-        p = potentials
-        respond = _Responder(p, 2, self.damping)
-        mean, reaction, change, count = start(p)
-        carry = (mean, reaction, respond.quiet(in_field(p, mean, reaction))), change, count
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Covariances:
+        """Nothing here is random: the key is not used."""
+        linear = _Response(p, 2, self.damping)
+        first = start(p)
+        state = (*first, linear.uncoupled(in_field(p, *first)))
 
-        def update(carry: tuple) -> tuple:
-            (mean, reaction, response), _, count = carry
-            site = in_field(p, mean, reaction, respond.pair)
-            response, moved = respond.once(site, reaction, response)
-            matched = respond.match(site, response)
+        def update(state: tuple) -> tuple[tuple, Array]:
+            mean, reaction, response = state
+            site = in_field(p, mean, reaction, linear.pair)
+            response, moved = linear.once(site, reaction, response)
+            matched = linear.match(site, response)
             change = jnp.maximum(gap(site.mean, mean), gap(matched, reaction))
             off = jnp.abs(jnp.diagonal(response[0]) - site.variance)
             off = jnp.max(off / jnp.maximum(site.variance, 1.0), initial=0.0)
             mean = mean + (1 - self.damping) * (site.mean - mean)
             reaction = reaction + (1 - self.damping) * (matched - reaction)
             worst = jnp.maximum(jnp.maximum(change, moved), off)
-            return (
-                (mean, reaction, response),
-                jnp.where(jnp.isnan(worst), jnp.inf, worst),
-                count + 1,
-            )
+            return (mean, reaction, response), jnp.where(jnp.isnan(worst), jnp.inf, worst)
 
-        def going(carry: tuple) -> Array:
-            return (carry[1] > self.tolerance) & (carry[2] < self.iterations)
-
-        (mean, reaction, (covariance, _)), change, count = jax.lax.while_loop(going, update, carry)
+        found, change, count = iterate(update, state, self.iterations, self.tolerance)
+        mean, reaction, (covariance, _) = found
         site = in_field(p, mean, reaction)
         log_z = -free_energy(p, site, reaction)
-        return _beliefs(p, site, covariance, log_z, change <= self.tolerance, count)
+        return _beliefs(p, site, covariance, log_z, status_of(change, self.tolerance), count)
 
 
-class _Responder:
+class _Response:
     """The linear response of all units to all fields, given the units in their fields."""
 
     def __init__(self, p: Potentials, order: int, damping: float):
@@ -131,24 +115,19 @@ class _Responder:
                 f"susceptibility: Edges cannot be mixed with other groups ({names})"
             )
 
-    def quiet(self, site: Cumulants) -> Response:
+    def uncoupled(self, site: Cumulants) -> Response:
         """The response of uncoupled units."""
         return jnp.diag(site.variance), jnp.diag(site.third)
 
-    def settle(
+    def solve(
         self, site: Cumulants, reaction: Array, iterations: int, tolerance: float
     ) -> tuple[Response, Array, Array]:
         """The response of these units, how far it is from rest, and the iterations it took."""
-        first = jnp.full((), jnp.inf, reaction.dtype), jnp.zeros((), jnp.int32)
 
-        def update(carry: tuple) -> tuple:
-            response, _, count = carry
-            return *self.once(site, reaction, response), count + 1
+        def update(response: Response) -> tuple[Response, Array]:
+            return self.once(site, reaction, response)
 
-        def going(carry: tuple) -> Array:
-            return (carry[1] > tolerance) & (carry[2] < iterations)
-
-        return jax.lax.while_loop(going, update, (self.quiet(site), *first))
+        return iterate(update, self.uncoupled(site), iterations, tolerance)
 
     def once(
         self, site: Cumulants, reaction: Array, response: Response
@@ -212,9 +191,9 @@ def _beliefs(
     site: Cumulants,
     covariance: Float[Array, "n n"],
     log_z: Array,
-    converged: Array,
+    status: Array,
     count: Array,
 ) -> Covariances:
     covariance = 0.5 * (covariance + covariance.T)
-    pairs = moments(p, site, lambda factor: read_off(factor, p, covariance))
-    return Covariances(site.mean, pairs, log_z, converged, count, covariance)
+    pairs = moments(p, site, lambda factor: factor.covariances(p.layout, covariance))
+    return Covariances(site.mean, pairs, log_z, status, count, covariance)

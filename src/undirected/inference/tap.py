@@ -1,15 +1,17 @@
 """Mean-field theory by the Plefka expansion: naive (first order) and TAP (second order)."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.potentials import Beliefs, Factor, Potentials, statistic
+from undirected.core.iterate import iterate, status_of
+from undirected.core.layout import Domain
+from undirected.core.potentials import Beliefs, Potentials
 from undirected.core.rectified import Cumulants
+from undirected.factors import Factor
+from undirected.inference.base import Inference
 from undirected.inference.mean_field_units import (
     column,
     couplings,
@@ -27,12 +29,11 @@ class Solution(NamedTuple):
 
     mean: Float[Array, " n"]
     reaction: Float[Array, " n"]
-    converged: Bool[Array, ""]
+    status: Int[Array, ""]
     iterations: Int[Array, ""]
 
 
-@dataclass(frozen=True)
-class TAP:
+class TAP(Inference):
     """TAP equations of binary, real and nonnegative units (nnbm, 6-9); order 1 is naive mean field.
 
     Every unit has the density exp(l x - r x^2 / 2) with l = b + J m - s m and r = w_ii - s, where
@@ -46,19 +47,18 @@ class TAP:
     tolerance: float = 1e-6
     damping: float = 0.5
 
-    def __post_init__(self) -> None:
+    def __check_init__(self) -> None:
         if self.order not in (1, 2):
             raise UndirectedError(f"TAP: order is {self.order}; 1 is naive mean field, 2 is TAP")
         check_schedule("TAP", self.iterations, self.damping)
 
-    def __call__(self, potentials: Potentials, key: Key[Array, ""] | None = None) -> Beliefs:
-        """Beliefs of one instance; the key is not used."""
-        p = potentials
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Nothing here is random: the key is not used."""
         solution = self.solve(p)
         site = in_field(p, solution.mean, solution.reaction)
 
         def covariance(factor: Factor) -> Array:
-            both = statistic(factor, p.layout, site.variance).weight
+            both = factor.statistic(p.layout, site.variance).weight
             return factor.weight * both if self.order == 2 else jnp.zeros_like(both)
 
         log_z = -free_energy(p, site, solution.reaction, self.order)
@@ -66,7 +66,7 @@ class TAP:
             site.mean,
             moments(p, site, covariance),
             log_z,
-            solution.converged,
+            solution.status,
             solution.iterations,
         )
 
@@ -74,27 +74,26 @@ class TAP:
         """The fixed point, by damped iteration from units without couplings."""
         pair, pair2 = couplings(p), squared(couplings(p))
 
-        def update(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            mean, reaction, _, count = carry
+        def update(state: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+            mean, reaction = state
             site = in_field(p, mean, reaction, pair)
             fresh = column(p, pair2, site.variance) if self.order == 2 else reaction
             change = jnp.maximum(gap(site.mean, mean), gap(fresh, reaction))
             mean = mean + (1 - self.damping) * (site.mean - mean)
-            reaction = reaction + (1 - self.damping) * (fresh - reaction)
-            return mean, reaction, change, count + 1
+            return (mean, reaction + (1 - self.damping) * (fresh - reaction)), change
 
-        def going(carry: tuple[Array, Array, Array, Array]) -> Array:
-            return (carry[2] > self.tolerance) & (carry[3] < self.iterations)
-
-        mean, reaction, change, count = jax.lax.while_loop(going, update, start(p))
-        return Solution(mean, reaction, change <= self.tolerance, count)
+        found, change, count = iterate(update, start(p), self.iterations, self.tolerance)
+        return Solution(found[0], found[1], status_of(change, self.tolerance), count)
 
 
-def start(p: Potentials) -> tuple[Array, Array, Array, Array]:
-    """Means of units without couplings, no reaction; nothing has been checked yet."""
-    nothing = jnp.zeros_like(p.unary)
-    mean = cumulants(p, p.unary, precision(p)).mean
-    return mean, nothing, jnp.full((), jnp.inf, mean.dtype), jnp.zeros((), jnp.int32)
+def start(p: Potentials) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Binary units at 1/2, which prefers no state; others as without couplings; no reaction."""
+    alone = cumulants(p, p.unary, precision(p)).mean
+    parts = [
+        jnp.full_like(alone[b.slice], 0.5) if b.domain is Domain.BINARY else alone[b.slice]
+        for b in p.layout.blocks
+    ]
+    return jnp.concatenate(parts), jnp.zeros_like(p.unary)
 
 
 def in_field(

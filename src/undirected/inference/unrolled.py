@@ -13,9 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Layout, means
-from undirected.core.potentials import Bilinear, Potentials, batch_axes, shift
-from undirected.inference.messages import Schedule, quiet, renew
+from undirected.core.layout import Layout
+from undirected.core.potentials import Potentials, batch_axes, shift
+from undirected.core.units import means
+from undirected.factors import Bilinear, Schedule
 from undirected.ops.unrolled import unrolled_fields
 
 Sides = tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]
@@ -28,7 +29,7 @@ class QueryNetwork(eqx.Module):
     `temperature="belief"` runs sum-product and multiplies the final log-odds by the strength, as
     the authors' program does; "message" puts T inside the message function, as the paper writes.
     Messages start empty: those of the factor exp(w x y), or with `symmetric_start` those of its
-    spin form, as in the paper (for dense bipartite models of binary units).
+    spin form, as in the paper.
     """
 
     model: Any
@@ -66,7 +67,7 @@ class QueryNetwork(eqx.Module):
     def _fields(self, p: Potentials, temperature: float | Array) -> Float[Array, "rows v"]:
         sides = two_sides(p)
         if sides is None:
-            return _any_fields(p, self.layers, temperature)
+            return _any_fields(p, self.layers, temperature, self.symmetric_start)
         fields = p.fields / temperature
         a, b = sides
         weight = dense_weight(p, sides) / temperature
@@ -108,7 +109,9 @@ def dense_weight(p: Potentials, sides: Sides) -> Float[Array, "a b"]:
     return weight[np.ix_(*sides)]
 
 
-def _any_fields(p: Potentials, layers: int, temperature: float | Array) -> Float[Array, "rows v"]:
+def _any_fields(
+    p: Potentials, layers: int, temperature: float | Array, symmetric_start: bool
+) -> Float[Array, "rows v"]:
     """Fields of the visible units of any pairwise model, by the messages of its factor groups.
 
     Stretches of sqrt(layers) sweeps are computed again in the reverse pass instead of stored.
@@ -118,20 +121,22 @@ def _any_fields(p: Potentials, layers: int, temperature: float | Array) -> Float
 
     def one(p: Potentials) -> Float[Array, " v"]:
         def sweep(state: tuple, _: None) -> tuple[tuple, None]:
-            traffic, incoming = state
+            messages, incoming = state
             total = p.fields + incoming
-            traffic = tuple(
-                renew(factor, p.layout, total, old, schedule)
-                for factor, old in zip(p.factors, traffic, strict=True)
+            messages = tuple(
+                factor.update_messages(p.layout, total, old, schedule)
+                for factor, old in zip(p.factors, messages, strict=True)
             )
-            return (traffic, sum(new.incoming for new in traffic)), None
+            return (messages, sum(new.incoming for new in messages)), None
 
         @jax.checkpoint
         def stretch(state: tuple, _: None = None) -> tuple[tuple, None]:
             return jax.lax.scan(sweep, state, None, stride)
 
-        start = tuple(quiet(factor, p.layout, schedule) for factor in p.factors)
-        state: tuple = start, jnp.zeros_like(p.unary)
+        start = tuple(factor.init_messages(p.layout) for factor in p.factors)
+        state: tuple = start, sum((own.incoming for own in start), jnp.zeros_like(p.unary))
+        if not symmetric_start:
+            state = jax.tree.map(jnp.zeros_like, state)
         state, _ = jax.lax.scan(stretch, state, None, layers // stride)
         state, _ = jax.lax.scan(sweep, state, None, layers % stride)
         return (p.fields + state[1])[: p.layout.n_visible]

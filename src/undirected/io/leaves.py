@@ -28,8 +28,8 @@ def flatten(tree: PyTree) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     comes back from the tree that is restored into, as the static parts of a module do.
     """
     leaves, _ = _named(tree)
-    specs = [_describe(name, leaf) for name, leaf in leaves.items()]
-    arrays = {spec["name"]: _stored(leaves[spec["name"]]) for spec in specs if _is_array(spec)}
+    specs = [describe_leaf(name, leaf) for name, leaf in leaves.items()]
+    arrays = {spec["name"]: as_native(leaves[spec["name"]]) for spec in specs if _is_array(spec)}
     return specs, arrays
 
 
@@ -39,24 +39,21 @@ def restore(
     """The tree that `specs` and `arrays` describe, in the structure of `like`."""
     leaves, structure = _named(like)
     found = {spec["name"]: spec for spec in specs}
-    values = [_decode(found[name], arrays.get(name), leaf, where) for name, leaf in leaves.items()]
+    values = [decode(found[name], arrays.get(name), leaf, where) for name, leaf in leaves.items()]
     return jax.tree_util.tree_unflatten(structure, values)
 
 
-def check_fit(
-    like: PyTree, specs: list[dict[str, Any]], where: str, any_precision: bool = False
-) -> None:
+def check_fit(like: PyTree, specs: list[dict[str, Any]], where: str) -> None:
     """Raise `BadFile` naming the first difference between `like` (arrays or shapes) and `specs`.
 
-    With `any_precision` a float may be any float and an integer any integer. A number may be a
-    Python number on one side and an array of shape () on the other.
+    A number may be a Python number on one side and an array of shape () on the other.
     """
     leaves, _ = _named(like)
     found = {spec["name"]: spec for spec in specs}
     for name, leaf in leaves.items():
         if name not in found:
             raise BadFile(f"{where}: '{name}' is missing from the file")
-        got, wanted = (_summary(s, any_precision) for s in (found[name], _describe(name, leaf)))
+        got, wanted = _summary(found[name]), _summary(describe_leaf(name, leaf))
         if got != wanted and not _is_number(got, wanted):
             raise BadFile(f"{where}: '{name}' is {got} in the file; wanted {wanted}")
     for name in found:
@@ -88,7 +85,8 @@ def _named(tree: PyTree) -> tuple[dict[str, Any], Any]:
     return named, structure
 
 
-def _describe(name: str, leaf: Any) -> dict[str, Any]:
+def describe_leaf(name: str, leaf: Any) -> dict[str, Any]:
+    """The kind of a leaf and, of an array, its dtype and shape; of a number, its value."""
     kind = type(leaf).__name__
     if leaf is None:
         return {"name": name, "kind": "none"}
@@ -114,24 +112,19 @@ def _is_array(spec: dict[str, Any]) -> bool:
     return spec["kind"] in ARRAYS
 
 
-def _stored(leaf: Any) -> np.ndarray:
-    """The leaf as a contiguous array of a native dtype."""
+def as_native(leaf: Any) -> np.ndarray:
+    """The leaf as a contiguous array of a dtype that every reader knows."""
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     array = np.asarray(leaf, dtype=np.dtype(leaf.dtype.name), order="C")
     return array if array.dtype.name in NATIVE else np.frombuffer(array.tobytes(), np.uint8)
 
 
-def _summary(spec: dict[str, Any], any_precision: bool) -> str:
+def _summary(spec: dict[str, Any]) -> str:
     """What must agree between a file and the tree it is restored into, in words."""
     if not _is_array(spec):
         return f"a Python {spec['kind']}" if spec["kind"] in PLAIN else spec["kind"]
-    dtype = spec["dtype"]
-    if any_precision and spec["kind"] != "key":
-        families = {"float": jnp.floating, "integer": jnp.integer}
-        kinds = [name for name, kind in families.items() if jnp.issubdtype(np.dtype(dtype), kind)]
-        dtype = kinds[0] if kinds else dtype
-    return f"{dtype} {tuple(spec['shape'])}"
+    return f"{spec['dtype']} {tuple(spec['shape'])}"
 
 
 def _is_number(*summaries: str) -> bool:
@@ -142,7 +135,8 @@ def _is_number(*summaries: str) -> bool:
     )
 
 
-def _decode(spec: dict[str, Any], stored: np.ndarray | None, like: Any, where: str) -> Any:
+def decode(spec: dict[str, Any], stored: np.ndarray | None, like: Any, where: str) -> Any:
+    """The leaf that `spec` describes; what is not kept in files comes from `like`."""
     kind, name = spec["kind"], spec["name"]
     if kind in PLAIN:
         return PLAIN[kind](spec["value"])
@@ -150,9 +144,13 @@ def _decode(spec: dict[str, Any], stored: np.ndarray | None, like: Any, where: s
         return like
     if stored is None:
         raise BadFile(f"{where}: the array of '{name}' is missing from the file")
+    shape = tuple(spec["shape"])
     if kind == "key":
-        return jax.random.wrap_key_data(jnp.array(stored), impl=spec["impl"])
-    dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
+        keys = jax.random.wrap_key_data(jnp.array(stored), impl=spec["impl"])
+        if keys.shape != shape:
+            raise BadFile(f"{where}: '{name}' is keys {keys.shape}, but described as {shape}")
+        return keys
+    dtype = np.dtype(spec["dtype"])
     if dtype.name not in NATIVE:
         stored = np.frombuffer(stored.tobytes(), dtype).reshape(shape)
     if stored.dtype != dtype or stored.shape != shape:

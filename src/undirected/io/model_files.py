@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,28 @@ import equinox as eqx
 
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
-from undirected.io.leaves import check_fit, flatten, pack, restore, unpack
+from undirected.io.classes import Classes
+from undirected.io.leaves import pack, unpack
+from undirected.io.structure import describe, rebuild
 from undirected.io.text import from_json, to_json
+from undirected.io.version1 import complete, upgrade
 
 FORMAT = "undirected-model"
-VERSION = 1
-FIELDS = {"library": str, "class": str, "config": dict, "layout": list, "parameters": list}
-FIELDS |= {"tensors_sha256": str, "extra": dict}
+VERSION = 2
+COMMON = {"library": str, "class": str, "layout": list, "tensors_sha256": str, "extra": dict}
+FIELDS = {
+    1: COMMON | {"config": dict, "parameters": list},
+    VERSION: COMMON | {"model": dict},
+}
 DIGEST = "[0-9a-f]" * 64
 
 
-def save_model(folder: str | Path, model: Any, extra: dict[str, Any] | None = None) -> None:
+def save_model(folder: str | Path, model: eqx.Module, extra: dict[str, Any] | None = None) -> None:
     """Save a model and JSON notes of the caller (image shape, column names, training).
+
+    Any equinox Module can be saved whose fields hold arrays, numbers, text, tuples, lists, dicts,
+    Enums, frozen dataclasses and other Modules; the file describes it field by field. Arrays must
+    be finite, and what would not load again is refused.
 
     A save that stops at any moment leaves the old model or the new, never a mix, because the rename
     of `model.json` alone decides: it holds the checksum of its parameters, which by then are on
@@ -30,26 +41,26 @@ def save_model(folder: str | Path, model: Any, extra: dict[str, Any] | None = No
     loader takes whichever of the two has that checksum. One writer a folder.
     """
     folder, name = Path(folder), type(model).__name__
-    if not (hasattr(model, "config") and hasattr(model, "skeleton")):
+    if not isinstance(model, eqx.Module):
         raise UndirectedError(
-            f"save_model: a {name} has no config() and skeleton(config), from which it could be "
-            "built again"
+            f"save_model: got a {name}; pass a model, which is an equinox Module whose fields "
+            "are its parameters"
         )
-    specs, arrays = flatten(model)
+    try:
+        structure, arrays = describe(model)
+    except UndirectedError as error:
+        raise UndirectedError(f"save_model: this {name} cannot be saved: {error}") from error
+    data = pack(arrays)
     record = {
         "format": FORMAT,
         "version": VERSION,
         "library": _library_version(),
         "class": name,
-        "config": from_json(to_json(model.config())),
+        "model": structure,
         "layout": _layout_summary(model),
-        "parameters": specs,
         "extra": extra or {},
+        "tensors_sha256": hashlib.sha256(data).hexdigest(),
     }
-    skeleton = _skeleton(type(model), record["config"], "save_model")
-    check_fit(skeleton, specs, "save_model", any_precision=True)
-    data = pack(arrays)
-    record["tensors_sha256"] = hashlib.sha256(data).hexdigest()
     text = to_json(record | {"sha256": _digest(record)}, indent=1) + "\n"
     pending = folder / f"model-{record['tensors_sha256']}.safetensors"
     try:
@@ -67,35 +78,31 @@ def save_model(folder: str | Path, model: Any, extra: dict[str, Any] | None = No
     _remove_leftovers(folder)
 
 
-def load_model(folder: str | Path, registry: dict[str, type]) -> Any:
-    """The model saved in `folder`, its class found by name in `registry`; runs no code of the file.
+def load_model(folder: str | Path, classes: Iterable[type] | Mapping[str, type] = ()) -> Any:
+    """The model saved in `folder`, to the bit; runs no code of the file.
 
-    `models.REGISTRY` has the classes of this library; add your own: `REGISTRY | {"Mine": Mine}`.
-    Every value is as it was saved, to the bit and in its dtype. Raises `BadFile` in one sentence.
+    The classes of this library are found by name; hand over your own: `classes=[Mine]`. The class
+    checks the model as if it had been made anew. Raises `BadFile` in one sentence.
     """
-    folder = Path(folder)
+    folder, known = Path(folder), Classes(classes)
     record, data = _read(folder)
-    name = record["class"]
-    if name not in registry:
-        known = ", ".join(sorted(registry))
-        raise BadFile(f"{folder}: unknown model class '{name}'; this library knows {known}")
-    where = str(folder)
-    arrays = unpack(data, where)
+    arrays = unpack(data, str(folder))
     try:
-        skeleton = _skeleton(registry[name], record["config"], where)
-        unknown = sorted(set(arrays) - {spec["name"] for spec in record["parameters"]})
-        if unknown:
-            raise BadFile(f"{where}: model.json does not describe the array '{unknown[0]}'")
-        check_fit(skeleton, record["parameters"], where, any_precision=True)
-        return restore(skeleton, record["parameters"], arrays, where)
+        if record["version"] == 1:
+            return complete(rebuild(upgrade(record, known), arrays, known, str(folder)))
+        return rebuild(record["model"], arrays, known, str(folder))
     except BadFile:
         raise
-    except (KeyError, TypeError, ValueError, SyntaxError) as error:
-        raise BadFile(f"{where}: model.json does not describe a {name} ({error!r})") from error
+    except UndirectedError as error:
+        raise BadFile(f"{folder}: model.json cannot be loaded: {error}") from error
+    except Exception as error:  # whatever a forged description makes a class run into
+        raise BadFile(
+            f"{folder}: model.json does not describe a {record['class']} ({error!r:.200})"
+        ) from error
 
 
 def describe_model(folder: str | Path) -> dict[str, Any]:
-    """What `model.json` says: class, config, layout, parameters, versions, the caller's extra."""
+    """What `model.json` says: class, fields, layout, versions, the caller's extra."""
     folder = Path(folder)
     return _check_record(_read_text(folder), folder / "model.json")
 
@@ -135,14 +142,15 @@ def _check_record(text: str, path: Path) -> dict[str, Any]:
         raise BadFile(f"{path}: damaged, or not a model: not JSON ({error})") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise BadFile(f"{path}: not a model: wanted a JSON object of format '{FORMAT}'")
-    if record.get("version") != VERSION:
+    version = record.get("version")
+    if type(version) is not int or version not in FIELDS:
         raise BadFile(
-            f"{path}: format version {record.get('version')!r}, but this library reads {VERSION}; "
-            "load it with the library that wrote it"
+            f"{path}: format version {version!r:.40}, but this library reads 1 to {VERSION}; load "
+            "it with the library that wrote it"
         )
     if record.pop("sha256", None) != _digest(record):
         raise BadFile(f"{path}: damaged or edited: its contents do not match its checksum")
-    for field, kind in FIELDS.items():
+    for field, kind in FIELDS[version].items():
         if not isinstance(record.get(field), kind):
             raise BadFile(f"{path}: the field '{field}' is missing or not a {kind.__name__}")
     if not re.fullmatch(DIGEST, record["tensors_sha256"]):
@@ -152,17 +160,6 @@ def _check_record(text: str, path: Path) -> dict[str, Any]:
 
 def _digest(record: dict[str, Any]) -> str:
     return hashlib.sha256(to_json(dict(sorted(record.items()))).encode()).hexdigest()
-
-
-def _skeleton(model_class: Any, config: dict[str, Any], where: str) -> Any:
-    """The shapes of a model with these hyper-parameters; nothing is allocated."""
-    try:
-        return eqx.filter_eval_shape(model_class.skeleton, config)
-    except Exception as error:
-        raise BadFile(
-            f"{where}: {model_class.__name__} cannot be built from the hyper-parameters "
-            f"{config!r:.200} ({error!r:.200})"
-        ) from error
 
 
 def _layout_summary(model: Any) -> list[dict[str, Any]]:

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Domain, Layout, check_discrete, random_units
+from undirected.core.layout import Domain, Layout, check_discrete
 from undirected.core.potentials import batch_axes, clamp
 from undirected.core.protocols import Inference, Info, Kernel, Summable
+from undirected.core.units import random_units
 
 
 def detach(model: PyTree) -> PyTree:

@@ -7,8 +7,8 @@ import jax
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import random_units
 from undirected.core.protocols import Info, Kernel, Summable
+from undirected.core.units import random_units
 from undirected.learning.chain_phases import complete, detach, mean_energy, run, visible
 
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import random_units
 from undirected.core.protocols import Info, Kernel, Summable
+from undirected.core.units import random_units
 from undirected.learning.chain_phases import run, visible
 
 Carry = tuple[Float[Array, "samples v"], Float[Array, " samples"], Any]

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import best as best_state
 from undirected.core.potentials import shift
 from undirected.core.protocols import Inference, Info, Kernel, Summable
+from undirected.core.units import best as best_state
 from undirected.learning.chain_phases import detach, visible
 
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Layout, log_normaliser
+from undirected.core.layout import Layout
 from undirected.core.protocols import Info, Marginal
+from undirected.core.units import log_normaliser
 from undirected.learning.chain_phases import check_visible, visible
 
 

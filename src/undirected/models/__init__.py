@@ -28,7 +28,7 @@ REGISTRY: dict[str, type] = {
         GaussianRBM,
     )
 }
-"""Model classes by the name a model file gives."""
+"""The models by name; saving and loading do without this table."""
 
 __all__ = [
     "RBM",

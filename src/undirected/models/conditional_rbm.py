@@ -1,7 +1,5 @@
 """The conditional RBM: features move the biases of an RBM over the outputs."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -80,18 +78,3 @@ class ConditionalRBM(eqx.Module):
             self.visible_bias + self.visible_features @ x,
             self.hidden_bias + self.hidden_features @ x,
         )
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        return {
-            "n_visible": self.n_visible,
-            "n_hidden": self.n_hidden,
-            "n_features": self.n_features,
-        }
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "ConditionalRBM":
-        """A model of zeros with these hyper-parameters."""
-        V, H, X = (config[name] for name in ("n_visible", "n_hidden", "n_features"))
-        matrices = jnp.zeros((V, H)), jnp.zeros((V, X)), jnp.zeros((H, X))
-        return cls(*matrices, jnp.zeros(V), jnp.zeros(H))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +11,8 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Bilinear, Potentials, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.factors import Bilinear
 
 
 class DeepBM(eqx.Module):
@@ -83,14 +83,3 @@ class DeepBM(eqx.Module):
         if block + 1 < len(blocks):
             fields = fields + x[..., blocks[block + 1].slice] @ self.weights[block].T
         return fields
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        return {"sizes": self.sizes}
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "DeepBM":
-        """A model of zeros with these hyper-parameters."""
-        sizes = config["sizes"]
-        weights = tuple(jnp.zeros(pair) for pair in pairwise(sizes))
-        return cls(weights, tuple(jnp.zeros(size) for size in sizes))

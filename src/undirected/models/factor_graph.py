@@ -1,27 +1,18 @@
 """Factor graphs: discrete variables of any number of states, factor groups of any order."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.factors import Count, Logic, Pool, Tables, Wired
-from undirected.core.graph import Graph
+from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.potentials import (
-    Bilinear,
-    Edges,
+from undirected.core.potentials import Potentials, potentials, values
+from undirected.factors import (
     Factor,
-    Potentials,
-    Symmetric,
-    inner,
-    potentials,
-    statistics,
 )
-from undirected.core.wiring import Wiring
+from undirected.factors.colouring import colour_variables
 
 
 def discrete(**blocks: int | tuple[int, int]) -> Layout:
@@ -49,15 +40,17 @@ def discrete(**blocks: int | tuple[int, int]) -> Layout:
 class FactorGraph(eqx.Module):
     """-E(x) = unary' x + sum over factor groups + offset, on the units of a discrete layout.
 
-    Groups come from `core.factors` (tables, logical_or, logical_and, pool, count, at_most) and
-    `core.potentials` (Bilinear, Symmetric, Edges). A state that breaks a hard constraint has an
-    energy of at least CERTAIN.
+    Groups come from `factors` (tables, logical_or, logical_and, pool, count, at_most, Bilinear,
+    Symmetric, Edges, ...). A state that breaks a hard constraint has an energy of at least CERTAIN.
+    `colours` lists the units that share no factor, for samplers and mean field (`create` finds
+    them).
     """
 
     unary: Float[Array, " n"]
     factors: tuple[Factor, ...]
     offset: Float[Array, ""]
     layout: Layout = eqx.field(static=True)
+    colours: Int[Array, "C m"] | None = None
 
     def __check_init__(self) -> None:
         if jnp.shape(self.unary) != (self.layout.n,):
@@ -67,123 +60,27 @@ class FactorGraph(eqx.Module):
                 "log-potential per state of the others"
             )
         for factor in self.factors:
-            if isinstance(factor, Bilinear) and factor.rows == factor.cols:
-                raise UndirectedError(
-                    f"FactorGraph: a Bilinear group joins block {factor.rows} with itself; use "
-                    "Symmetric for couplings within a block"
-                )
-            if isinstance(factor, Wired) and factor.wires.n != self.layout.n:
-                raise UndirectedError(
-                    f"FactorGraph: a {type(factor).__name__} group was wired for "
-                    f"{factor.wires.n} units, the layout has {self.layout.n}"
-                )
+            factor.check(self.layout)
 
     @classmethod
     def create(
         cls,
         layout: Layout,
-        factors: tuple[Factor, ...] | list[Factor] = (),
+        factors: Sequence[Factor] = (),
         unary: Float[Array, " n"] | None = None,
     ) -> "FactorGraph":
         """A factor graph; without `unary` no single variable prefers a state."""
         unary = jnp.zeros(layout.n) if unary is None else jnp.asarray(unary, float)
-        return cls(unary, tuple(factors), jnp.zeros((), unary.dtype), layout)
+        for factor in factors:
+            factor.check(layout)
+        colours = colour_variables(layout, factors)
+        return cls(unary, tuple(factors), jnp.zeros((), unary.dtype), layout, colours)
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(x) of joint states."""
-        p = self.lower()
         flat = x.reshape(-1, x.shape[-1])
-        return -jax.vmap(lambda row: inner(p, statistics(p, row)))(flat).reshape(x.shape[:-1])
+        return -values(self.lower(), flat).reshape(x.shape[:-1])
 
     def lower(self) -> Potentials:
         """The groups as they are."""
-        return potentials(self.layout, self.unary, self.factors, self.offset)
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        blocks = [
-            {
-                "name": b.name,
-                "size": b.size,
-                "domain": b.domain.value,
-                "states": b.states,
-                "visible": b.visible,
-            }
-            for b in self.layout.blocks
-        ]
-        return {"blocks": blocks, "factors": [_describe(f) for f in self.factors]}
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "FactorGraph":
-        """A model of zeros with these hyper-parameters."""
-        blocks, start = [], 0
-        for b in config["blocks"]:
-            domain = Domain(b["domain"])
-            end = start + b["size"]
-            blocks.append(Block(b["name"], start, end, domain, b["states"], b["visible"]))
-            start = end
-        return cls.create(Layout(tuple(blocks)), [_empty(f, start) for f in config["factors"]])
-
-
-def _describe(factor: Factor) -> dict[str, Any]:
-    """The static parts and the shapes of one group."""
-    kind = type(factor).__name__
-    shape = None if factor.weight is None else list(factor.weight.shape)
-    found: dict[str, Any] = {"group": kind, "weight": shape}
-    match factor:
-        case Wired():
-            wires = factor.wires
-            found["units"] = list(wires.units.shape)
-            found["incoming"] = [list(table.shape) for table in wires.incoming]
-    match factor:
-        case Tables():
-            return {**found, "states": list(factor.states), "widths": list(factor.widths)}
-        case Logic():
-            return {**found, "conjunction": factor.conjunction}
-        case Pool() | Count():
-            return found
-        case Bilinear():
-            return {**found, "rows": factor.rows, "cols": factor.cols}
-        case Symmetric():
-            return {**found, "block": factor.block}
-        case Edges():
-            incoming = factor.graph.incoming
-            table = None if incoming is None else list(incoming.shape)
-            shapes = {"incoming": table, "colours": list(factor.graph.colours.shape)}
-            return {**found, **shapes, "sides": factor.graph.sides}
-    raise UnsupportedFactor(f"FactorGraph: cannot describe a {kind} group in a model file")
-
-
-def _empty(found: dict[str, Any], n: int) -> Factor:
-    """A group of zeros with these shapes."""
-
-    def zeros(shape: list[int], dtype: Any = jnp.int32) -> Array:
-        return jnp.zeros(tuple(shape), dtype)
-
-    kind, shape = found["group"], found["weight"]
-    weight = None if shape is None else zeros(shape, float)
-    if kind in ("Bilinear", "Symmetric", "Edges"):
-        assert weight is not None
-        assert shape is not None
-        if kind == "Bilinear":
-            return Bilinear(weight, found["rows"], found["cols"])
-        if kind == "Symmetric":
-            return Symmetric(weight, found["block"])
-        incoming = None if found["incoming"] is None else zeros(found["incoming"])
-        edges = zeros([shape[0], 2])
-        sides = tuple(found["sides"]) if found.get("sides") else None
-        return Edges(weight, Graph(edges, incoming, zeros(found["colours"]), n, sides))
-    tables = tuple(zeros(table) for table in found["incoming"])
-    wiring = Wiring(zeros(found["units"]), tables, zeros([n]), n)
-    match kind:
-        case "Tables":
-            assert weight is not None
-            return Tables(weight, wiring, tuple(found["states"]), tuple(found["widths"]))
-        case "Logic":
-            return Logic(weight, wiring, found["conjunction"])
-        case "Pool":
-            return Pool(weight, wiring)
-        case "Count":
-            assert weight is not None
-            return Count(weight, wiring)
-    raise UnsupportedFactor(f"FactorGraph: a file names a factor group {kind}, which is unknown")
+        return potentials(self.layout, self.unary, self.factors, self.offset, self.colours)

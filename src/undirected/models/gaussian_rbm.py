@@ -1,7 +1,5 @@
 """The Gaussian RBM: real visible units, of variance one or of a learned one, binary hiddens."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,8 @@ from jaxtyping import Array, Bool, Float, Key
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Bilinear, Potentials, Squares, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.factors import Bilinear, Squares
 from undirected.ops.gaussian_ep import gaussian_ep
 
 
@@ -156,16 +155,3 @@ class GaussianRBM(eqx.Module):
         second = jnp.where(observed, -0.5 / noise, row(-0.5 * precision, v))
         weights = self.weights / self.scale[:, None]
         return gaussian_ep(weights, (first, second), self.hidden_bias, layers)
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        learned = self.log_variance is not None
-        shape = {"n_visible": self.n_visible, "n_hidden": self.n_hidden}
-        return shape | ({"learn_variance": True} if learned else {})
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "GaussianRBM":
-        """A model of zeros with these hyper-parameters."""
-        V, H = config["n_visible"], config["n_hidden"]
-        variance = jnp.zeros(V) if config.get("learn_variance") else None
-        return cls(jnp.zeros((V, H)), jnp.zeros(V), jnp.zeros(H), variance)

@@ -1,7 +1,5 @@
 """The cloned grid: an 8-connected Markov random field of hidden states that emit labels."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -31,6 +29,10 @@ class GridMRF(eqx.Module):
             raise UndirectedError(
                 f"GridMRF: potentials are {jnp.shape(self.potentials)}; clones {self.clones} ask "
                 f"for {wanted}"
+            )
+        if min(*self.shape, *self.clones) < 1:
+            raise UndirectedError(
+                f"GridMRF: shape {self.shape} and clones {self.clones}; pass numbers of at least 1"
             )
 
     @classmethod
@@ -98,13 +100,3 @@ class GridMRF(eqx.Module):
         ends = np.cumsum(self.clones)[:-1]
         parts = jnp.split(log_beliefs, ends, axis=-1)
         return jnp.stack([jax.nn.logsumexp(part, -1) for part in parts], -1)
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        return {"clones": list(self.clones), "shape": list(self.shape)}
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "GridMRF":
-        """A model of zeros with these hyper-parameters."""
-        clones, shape = tuple(config["clones"]), tuple(config["shape"])
-        return cls(jnp.zeros((len(OFFSETS), sum(clones), sum(clones))), clones, shape)

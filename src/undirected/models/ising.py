@@ -1,7 +1,5 @@
 """Ising models and other pairwise binary Markov random fields, dense or on a graph."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,8 @@ from undirected.core.errors import UndirectedError
 from undirected.core.graph import Graph
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Edges, Factor, Potentials, Symmetric, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.factors import Edges, Factor, Symmetric
 
 
 class Ising(eqx.Module):
@@ -108,37 +107,6 @@ class Ising(eqx.Module):
             p = jnp.clip(jnp.asarray(means, bias.dtype), 0.005, 0.995)
             bias = jnp.log(p / (1 - p))
         return Ising(jnp.zeros_like(self.weights), bias, self.graph, jnp.zeros_like(self.offset))
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        if self.graph is None:
-            return {"n": self.n, "graph": None}
-        incoming = self.graph.incoming
-        return {
-            "n": self.n,
-            "graph": {
-                "edges": self.graph.n_edges,
-                "degree": None if incoming is None else incoming.shape[1],
-                "colours": list(self.graph.colours.shape),
-                "sides": self.graph.sides,
-            },
-        }
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "Ising":
-        """A model of zeros with these hyper-parameters."""
-        n, shape = config["n"], config["graph"]
-        if shape is None:
-            return cls.create(n)
-        degree = shape["degree"]
-        graph = Graph(
-            edges=jnp.zeros((shape["edges"], 2), jnp.int32),
-            incoming=None if degree is None else jnp.zeros((n, degree), jnp.int32),
-            colours=jnp.zeros(tuple(shape["colours"]), jnp.int32),
-            n=n,
-            sides=tuple(shape["sides"]) if shape.get("sides") else None,
-        )
-        return cls.create(graph)
 
     def _pulls(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         if self.graph is None:

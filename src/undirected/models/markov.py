@@ -1,6 +1,8 @@
-"""Markov networks: a list of tables over named variables, as a factor graph."""
+"""Markov networks: tables over named variables, as a factor graph that answers by those names."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,48 +10,59 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from undirected.core import factors
 from undirected.core.errors import UndirectedError
+from undirected.core.layout import Labels, Layout
 from undirected.core.numerics import NEG_INF
-from undirected.core.wiring import Variables
+from undirected.factors import tables
 from undirected.models.factor_graph import FactorGraph, discrete
+
+MOST_UNITS = 2**26
+"""States of all variables together: beyond it no array of fields would fit."""
+
+Scope = Sequence[Hashable]
 
 
 def markov_network(
-    cardinalities: Sequence[int], scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]
-) -> tuple[FactorGraph, Int[np.ndarray, " variables"]]:
-    """p(x) ∝ ∏_k tables[k][x[scopes[k]]] as a factor graph, and the numbers of its variables.
+    variables: Mapping[Hashable, int | Sequence[Hashable]] | Sequence[int],
+    factors: Mapping[Any, ArrayLike] | Iterable[tuple[Scope, ArrayLike]],
+) -> FactorGraph:
+    """p(x) ∝ ∏ table[x[scope]] as a factor graph whose variables keep their names.
 
-    A table has one axis for each variable of its scope, and weights, not logarithms; 0 forbids a
-    state. Variables of as many states are joined to a block: what is variable i of the network is
-    variable `number[i]` of the graph. Tables of like shapes become one factor group, those of
-    single variables fields.
+    Args:
+        variables: `{name: number of states}` or `{name: [state, ...]}`, or a list of numbers of
+            states, whose variables are then called 0, 1, ...
+        factors: `{scope: table}` or pairs (scope, table). A scope is a tuple of names, or one
+            name; a table has one axis for each of them, and weights, not logarithms; 0 forbids.
+
+    Returns:
+        A `FactorGraph`. Variables of as many states are kept together in a block, so their numbers
+        may differ from the order given; `layout.names` is in the order given.
+
+    Example:
+        >>> import undirected as un
+        >>> net = un.markov_network({"rain": 2, "sky": ["clear", "dark"]},
+        ...                         {("rain", "sky"): [[8, 2], [1, 3]]})
+        >>> un.query(net, given={"sky": "dark"})["rain"]
+        {0: 0.4, 1: 0.6}
     """
-    states = np.asarray(cardinalities, int)
-    if states.ndim != 1 or not len(states) or (states < 1).any():
-        raise UndirectedError(
-            f"markov_network: cardinalities are {cardinalities}; pass the number of states of "
-            "each variable, at least one variable of at least 1"
-        )
-    kept = np.maximum(states, 2)  # a variable of one state has another that is forbidden
-    number = np.argsort(np.argsort(kept, kind="stable"), kind="stable")
-    sizes, counts = np.unique(kept, return_counts=True)
-    layout = discrete(
-        **{f"states{k}": (int(m), int(k)) for k, m in zip(sizes, counts, strict=True)}
-    )
-    first = Variables.of(layout).first[number]
+    words, states = _declared(variables)
+    layout, number = _layout(words, states)
+    first = layout.variables.first
     unary, offset = np.zeros(layout.n), 0.0
-    unary[first[states == 1]] = NEG_INF
+    unary[first[number[states == 1]]] = NEG_INF
     groups: dict[tuple[int, ...], tuple[list, list]] = {}
-    for k, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
-        logs = _logs(k, states, scope, table)
+    listed = list(factors.items() if isinstance(factors, Mapping) else factors)
+    place = {name: i for i, name in enumerate(words)}
+    for k, (scope, table) in enumerate(listed):
+        own = _places(k, place, scope)
+        logs = _logs(k, own, states, table)
         offset, logs = offset + logs.max(), logs - logs.max()
-        several = [v for v in scope if states[v] > 1]
+        several = [v for v in own if states[v] > 1]
         logs = logs.reshape([states[v] for v in several])
         axes = sorted(range(len(several)), key=lambda i: states[several[i]])
         several, logs = [several[i] for i in axes], logs.transpose(axes)
         if len(several) == 1 and np.isfinite(logs).all():
-            at = first[several[0]]
+            at = first[number[several[0]]]
             if len(logs) == 2:
                 unary[at] += logs[1] - logs[0]
                 offset += logs[0]
@@ -59,26 +72,81 @@ def markov_network(
             joined = groups.setdefault(logs.shape, ([], []))
             joined[0].append(number[several])
             joined[1].append(logs)
-    found = [factors.tables(layout, np.stack(s), np.stack(w)) for s, w in groups.values()]
+    found = [tables(layout, np.stack(s), np.stack(w)) for s, w in groups.values()]
     graph = FactorGraph.create(layout, found, jnp.asarray(unary))
-    return eqx.tree_at(lambda g: g.offset, graph, jnp.asarray(offset, graph.unary.dtype)), number
+    return eqx.tree_at(lambda g: g.offset, graph, jnp.asarray(offset, graph.unary.dtype))
+
+
+def _declared(variables: Any) -> tuple[dict[Hashable, Any], Int[np.ndarray, " m"]]:
+    """Names with what was said of their states, and the number of states of each."""
+    pairs = variables.items() if isinstance(variables, Mapping) else enumerate(variables)
+    words: dict[Hashable, Any] = dict(pairs)
+    if not words:
+        raise UndirectedError("markov_network: there are no variables; pass at least one")
+    states = []
+    for name, said in words.items():
+        count = said if isinstance(said, Integral) else None
+        if count is None and isinstance(said, Sequence) and not isinstance(said, str):
+            count = len(said) if len(set(said)) == len(said) else None
+        if count is None or isinstance(said, bool) or not 1 <= int(count) <= MOST_UNITS:
+            raise UndirectedError(
+                f"markov_network: variable {name!r} has states {said!r:.60}; pass a whole number "
+                f"from 1 to {MOST_UNITS:,}, or a list of different states"
+            )
+        states.append(int(count))
+    if sum(states) > MOST_UNITS:
+        raise UndirectedError(
+            f"markov_network: the variables have {sum(states):,} states together; at most "
+            f"{MOST_UNITS:,} fit"
+        )
+    return words, np.asarray(states)
+
+
+def _layout(
+    words: dict[Hashable, Any], states: Int[np.ndarray, " m"]
+) -> tuple[Layout, Int[np.ndarray, " m"]]:
+    """A block for every number of states, and the number in it of each variable as declared."""
+    kept = np.maximum(states, 2)  # a variable of one state has another that is forbidden
+    order = np.argsort(kept, kind="stable")
+    number = np.argsort(order, kind="stable")
+    sizes, counts = np.unique(kept, return_counts=True)
+    blocks = {f"states{k}": (int(m), int(k)) for k, m in zip(sizes, counts, strict=True)}
+    names = list(words)
+    said = [None if isinstance(words[name], Integral) else tuple(words[name]) for name in names]
+    # A variable of one state has one word; its second, forbidden state gets none of its own.
+    said = [(*s, None) if s is not None and len(s) == 1 else s for s in said]
+    labels = Labels(
+        tuple(names[i] for i in order), tuple(said[i] for i in order), tuple(number.tolist())
+    )
+    return Layout(discrete(**blocks).blocks, labels), number
+
+
+def _places(k: int, place: dict[Hashable, int], scope: Any) -> list[int]:
+    """The variables of a scope, as numbers in the order declared."""
+    own = [scope] if isinstance(scope, Hashable) and scope in place else scope
+    if isinstance(own, str) or not isinstance(own, Sequence | np.ndarray):
+        own = [own]
+    unknown = [name for name in own if name not in place]
+    if unknown or len(set(own)) < len(own):
+        what = f"names {unknown[0]!r}, which is no variable" if unknown else "has a variable twice"
+        raise UndirectedError(f"markov_network: factor {k} {what}; pass different, declared names")
+    return [place[name] for name in own]
 
 
 def _logs(
-    k: int, states: Int[np.ndarray, " variables"], scope: Sequence[int], table: ArrayLike
+    k: int, own: list[int], states: Int[np.ndarray, " m"], table: ArrayLike
 ) -> Float[np.ndarray, "*states"]:
     """The logarithm of table k, which must fit its scope and leave a state."""
-    weights = np.asarray(table, float)
-    if len(set(scope)) < len(scope) or any(not 0 <= v < len(states) for v in scope):
+    if len(own) > 64:  # no array has as many axes
         raise UndirectedError(
-            f"markov_network: table {k} is on variables {tuple(scope)}; pass different ones of "
-            f"0 to {len(states) - 1}"
+            f"markov_network: factor {k} joins {len(own):,} variables; a table of so many axes "
+            "cannot be held: use logical_or, count or another group of the factor graph"
         )
-    wanted = tuple(int(states[v]) for v in scope)
+    weights = np.asarray(table, float)
+    wanted = tuple(int(states[v]) for v in own)
     if weights.shape != wanted:
         raise UndirectedError(
-            f"markov_network: table {k} has shape {weights.shape}; its variables "
-            f"{tuple(scope)} ask for {wanted}"
+            f"markov_network: table {k} has shape {weights.shape}; its variables ask for {wanted}"
         )
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         raise UndirectedError(

@@ -1,7 +1,5 @@
 """Nonnegative Boltzmann machines: rectified Gaussians, dense or on a graph."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +11,8 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.graph import Graph, from_edges
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Edges, Factor, Potentials, Squares, Symmetric, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.factors import Edges, Factor, Squares, Symmetric
 
 
 class NonnegativeBM(eqx.Module):
@@ -167,35 +166,6 @@ class NonnegativeBM(eqx.Module):
         number = np.cumsum(~seen) - 1
         graph = from_edges(int((~seen).sum()), number[edges[kept]])
         return NonnegativeBM(self.weights[kept], self.diagonal[~seen], bias, graph)
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        if self.graph is None:
-            return {"n": self.n, "graph": None}
-        incoming = self.graph.incoming
-        return {
-            "n": self.n,
-            "graph": {
-                "edges": self.graph.n_edges,
-                "degree": None if incoming is None else incoming.shape[1],
-                "colours": list(self.graph.colours.shape),
-            },
-        }
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "NonnegativeBM":
-        """A model of zero couplings with these hyper-parameters."""
-        n, shape = config["n"], config["graph"]
-        if shape is None:
-            return cls(jnp.zeros((n, n)), jnp.ones(n), jnp.zeros(n))
-        degree = shape["degree"]
-        graph = Graph(
-            edges=jnp.zeros((shape["edges"], 2), jnp.int32),
-            incoming=None if degree is None else jnp.zeros((n, degree), jnp.int32),
-            colours=jnp.zeros(tuple(shape["colours"]), jnp.int32),
-            n=n,
-        )
-        return cls(jnp.zeros(shape["edges"]), jnp.ones(n), jnp.zeros(n), graph)
 
     def _pulls(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         if self.graph is None:

@@ -1,7 +1,5 @@
 """The restricted Boltzmann machine: binary visibles (with an optional softmax label), hiddens."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,9 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
-from undirected.core.potentials import Bilinear, Potentials, potentials
+from undirected.core.potentials import Potentials, potentials
+from undirected.core.random import make_key
+from undirected.factors import Bilinear
 
 
 class RBM(eqx.Module):
@@ -40,14 +40,17 @@ class RBM(eqx.Module):
         cls,
         n_visible: int,
         n_hidden: int,
-        key: Key[Array, ""],
+        key: Key[Array, ""] | None = None,
         *,
+        seed: int | None = None,
         label_states: int = 0,
         scale: float = 0.01,
         means: Float[Array, " V"] | None = None,
     ) -> "RBM":
         """Small Gaussian weights; visible biases at the data's base rates, given `means`."""
-        weights = scale * jax.random.normal(key, (n_visible, n_hidden))
+        weights = scale * jax.random.normal(
+            make_key("RBM.create", key, seed), (n_visible, n_hidden)
+        )
         model = cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden), label_states)
         if means is None:
             return model
@@ -144,17 +147,3 @@ class RBM(eqx.Module):
             bias = jnp.concatenate([jnp.log(p[:pixels] / (1 - p[:pixels])), jnp.log(p[pixels:])])
         zeros = jnp.zeros_like(self.weights), bias, jnp.zeros_like(self.hidden_bias)
         return RBM(*zeros, self.label_states)
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        return {
-            "n_visible": self.n_visible,
-            "n_hidden": self.n_hidden,
-            "label_states": self.label_states,
-        }
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "RBM":
-        """A model of zeros with these hyper-parameters."""
-        V, H = config["n_visible"], config["n_hidden"]
-        return cls(jnp.zeros((V, H)), jnp.zeros(V), jnp.zeros(H), config["label_states"])

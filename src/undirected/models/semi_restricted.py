@@ -1,14 +1,13 @@
 """The semi-restricted Boltzmann machine: an RBM whose binary visibles are also coupled in pairs."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Layout
-from undirected.core.potentials import Potentials, Symmetric
+from undirected.core.potentials import Potentials
+from undirected.factors import Symmetric
 from undirected.models.rbm import RBM
 
 
@@ -110,17 +109,6 @@ class SemiRestrictedBM(eqx.Module):
     def independent(self, means: Float[Array, " V"] | None = None) -> "SemiRestrictedBM":
         """The same units without couplings, at these visible means (uniform without them)."""
         return SemiRestrictedBM(self.rbm.independent(means), jnp.zeros_like(self.lateral))
-
-    def config(self) -> dict[str, Any]:
-        """Hyper-parameters for a model file."""
-        return self.rbm.config()
-
-    @classmethod
-    def skeleton(cls, config: dict[str, Any]) -> "SemiRestrictedBM":
-        """A model of zeros with these hyper-parameters."""
-        rbm = RBM.skeleton(config)
-        pixels = rbm.n_visible - rbm.label_states
-        return cls(rbm, jnp.zeros((pixels, pixels)))
 
     def _pairs(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """sum_{i<k} L_ik v_i v_k."""

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from undirected.core.layout import Layout
-from undirected.core.moments import values
-from undirected.core.potentials import Potentials, pulls
+from undirected.core.potentials import Potentials, local_fields, values
 
 
 class SpinForm(eqx.Module):
@@ -33,6 +32,6 @@ class SpinForm(eqx.Module):
     def lower(self) -> Potentials:
         """Potentials on {0, 1}."""
         p = self.model.lower()
-        bias = p.unary - pulls(p, jnp.ones_like(p.unary))
+        bias = p.unary - local_fields(p, jnp.ones_like(p.unary))
         factors = jax.tree.map(lambda a: 2 * a if eqx.is_inexact_array(a) else a, p.factors)
         return eqx.tree_at(lambda q: (q.unary, q.factors), p, (bias, factors))

@@ -48,7 +48,8 @@ def sum_product(
     """
     a, b = weight.shape
     more = (-a % group_size(a, 0), -b % group_size(b, 1)) if gentle else (0, 0)
-    odds = jnp.exp(jnp.pad(weight, ((0, more[0]), (0, more[1]))))
+    weight = jnp.pad(weight, ((0, more[0]), (0, more[1])))
+    odds = jnp.exp(weight)
     row_fields = jnp.pad(row_fields, (0, more[0]))
     col_fields = jnp.pad(col_fields, (0, more[1]))
 
@@ -65,10 +66,10 @@ def sum_product(
         moved = jnp.maximum(largest(to_rows - at_rows), largest(to_cols - at_cols))
         return (down, ratio, to_rows, to_cols), moved
 
-    ones = jnp.ones_like(odds)
+    neutral = jnp.exp(0.5 * weight)  # half the weight, as if the sender preferred no state
     if start is None:
-        start = ones, jnp.zeros_like(row_fields), jnp.zeros_like(col_fields)
-    first = (ones if damping else None, *start)
+        start = neutral, 0.5 * weight.sum(1), 0.5 * weight.sum(0)
+    first = (neutral if damping else None, *start)
     unroll = 2 if jax.default_backend() == "cpu" else 1  # on a GPU two take a sixth longer
     end, change, count = iterate(step, first, iterations, tolerance, unroll)
     return jnp.log(end[1])[:a, :b], end[2][:a], end[3][:b], change, count

@@ -2,7 +2,8 @@
 
 The message of the factor w x y is w / 2 + m with |m| <= |w| / 2. With the halves of the weights
 added to the fields, m_ij = sign(w) clip(t_i - m_ji, -|w| / 2, |w| / 2), where t_i = field + sum of
-all m_ki: one clip per message, and one array of weights to read. No message sent is m = -w / 2.
+all m_ki: one clip per message, and one array of weights to read. The neutral message, with which
+all rounds begin, is m = 0.
 """
 
 from collections.abc import Callable
@@ -82,7 +83,7 @@ def symmetric_plain(
         sent = renew(half, totals[:, None] - sent.T, sent, damping)
         return sent, sent.sum(0)
 
-    return rounds(sweep, fields + half.sum(1), -half, -half.sum(0), iterations, tolerance)
+    return rounds(sweep, fields + half.sum(1), jnp.zeros_like(half), iterations, tolerance)
 
 
 def bipartite_plain(
@@ -96,7 +97,7 @@ def bipartite_plain(
 ) -> Decoded:
     """`bipartite` by array operations."""
     half = 0.5 * weight
-    fields, quiet = fields_of_both(half, rows, cols)
+    fields = rows + half.sum(1), cols + half.sum(0)
     keep = parallel or damping > 0
 
     def sweep(totals: tuple, sent: tuple) -> tuple[tuple, tuple]:
@@ -107,39 +108,32 @@ def bipartite_plain(
         new_up = renew(half, seen[None, :] - answered, up, damping)
         return (new_down if keep else None, new_up), (new_up.sum(1), fresh)
 
-    start = -half if keep else None, -half
-    totals, change, count = rounds(sweep, fields, start, quiet, iterations, tolerance)
+    neutral = jnp.zeros_like(half)
+    start = neutral if keep else None, neutral
+    totals, change, count = rounds(sweep, fields, start, iterations, tolerance)
     return jnp.concatenate(totals), change, count
-
-
-def fields_of_both(half: Array, rows: Array, cols: Array) -> tuple[tuple, tuple]:
-    """Fields of both layers with the halves of the weights, and the sums where nothing is sent."""
-    at_rows, at_cols = half.sum(1), half.sum(0)
-    return (rows + at_rows, cols + at_cols), (-at_rows, -at_cols)
 
 
 def rounds(
     sweep: Callable[[Any, Any], tuple[Any, Any]],
     fields: Any,
     messages: Any,
-    sums: Any,
     iterations: int | Array,
     tolerance: float | None,
 ) -> tuple[Any, Float[Array, ""], Int[Array, ""]]:
-    """Rounds of `sweep`, from totals and messages to new messages and their sums at each unit."""
+    """Rounds of `sweep`, from totals and messages to new messages and their sums at each unit.
 
-    def add(incoming: Any) -> Any:
-        return jax.tree.map(jnp.add, fields, incoming)
+    The totals begin with the fields: neutral messages add nothing.
+    """
 
     def step(state: tuple[Any, Any]) -> tuple[tuple[Any, Any], Array]:
         messages, totals = state
         messages, incoming = sweep(totals, messages)
-        new = add(incoming)
+        new = jax.tree.map(jnp.add, fields, incoming)
         moves = jax.tree.map(moved, new, totals)
         return (messages, new), jax.tree.reduce(jnp.maximum, moves)
 
-    start = messages, add(sums)
-    (_, totals), change, count = iterate(step, start, iterations, tolerance, peel=True)
+    (_, totals), change, count = iterate(step, (messages, fields), iterations, tolerance, peel=True)
     return totals, change, count
 
 

@@ -24,7 +24,6 @@ from undirected.core.iterate import iterate
 from undirected.ops.max_product import (
     Decoded,
     bipartite_plain,
-    fields_of_both,
     moved,
     symmetric_plain,
 )
@@ -53,9 +52,8 @@ def symmetric_fused(
         half = 0.5 * _padded(weight, tile)
         tiles = len(half) // tile
         kernel = _Kernel(half, np.triu_indices(tiles), ((tiles, len(half)),), damping, interpret)
-        halves = half.sum(1)
-        start = _padded(fields, tile) + halves
-        (totals,), change, count = _rounds(kernel, (start,), (-halves,), iterations, tolerance)
+        start = _padded(fields, tile) + half.sum(1)
+        (totals,), change, count = _rounds(kernel, (start,), iterations, tolerance)
         return totals[:n], change, count
 
     return _like(symmetric_plain, run, iterations, tolerance, damping)(weight, fields)
@@ -77,12 +75,12 @@ def bipartite_fused(
     def run(weight: Array, rows: Array, cols: Array) -> Decoded:
         tile, _ = _tile(weight)
         half = 0.5 * _padded(weight, tile)
-        fields, quiet = fields_of_both(half, _padded(rows, tile), _padded(cols, tile))
+        fields = _padded(rows, tile) + half.sum(1), _padded(cols, tile) + half.sum(0)
         above, across = (side // tile for side in half.shape)
         places = np.divmod(np.arange(above * across), across)
         sums = (across, half.shape[0]), (above, half.shape[1])
         kernel = _Kernel(half, places, sums, damping, interpret)
-        (at_rows, at_cols), change, count = _rounds(kernel, fields, quiet, iterations, tolerance)
+        (at_rows, at_cols), change, count = _rounds(kernel, fields, iterations, tolerance)
         return jnp.concatenate([at_rows[:a], at_cols[:b]]), change, count
 
     return _like(bipartite_plain, run, iterations, tolerance, damping)(weight, rows, cols)
@@ -91,17 +89,17 @@ def bipartite_fused(
 Totals = tuple[Array, ...]
 """Of all units, or of those of each layer."""
 Messages = tuple[Array, Array] | None
-"""From rows to columns and back, tile by tile, times the sign of the weight; none were sent yet."""
+"""From rows to columns and back, tile by tile, times the sign of the weight; None where all are
+still neutral, that is 0."""
 
 
 def _rounds(
     kernel: "_Kernel",
     fields: Totals,
-    quiet: Totals,
     iterations: int | Array,
     tolerance: float | None,
 ) -> tuple[Totals, Array, Array]:
-    """The totals after all rounds, from `quiet`, the sums before any message is sent."""
+    """The totals after all rounds, from neutral messages."""
 
     def window(messages: Messages, totals: Totals, count: int, write: bool) -> tuple:
         """So many rounds; the messages after them, where they are written, and all totals."""
@@ -115,7 +113,7 @@ def _rounds(
         moves = [moved(*pair) for pair in zip(history[-1], history[-2], strict=True)]
         return jnp.stack(moves).max()
 
-    start = _add(fields, quiet)
+    start = fields
     if tolerance is None and isinstance(iterations, int) and iterations > 0:
         whole, messages = (iterations - 1) // REPLAYED, None
 
@@ -132,7 +130,7 @@ def _rounds(
         messages, history = window(state[0], state[1], 1, True)
         return (messages, history[-1]), change(history)
 
-    (_, totals), last, count = iterate(step, (kernel.silence(), start), iterations, tolerance)
+    (_, totals), last, count = iterate(step, (kernel.init_messages(), start), iterations, tolerance)
     return totals, last, count
 
 
@@ -150,13 +148,11 @@ class _Kernel:
     damping: float
     interpret: bool
 
-    def silence(self) -> Messages:
-        """Messages of no content, m = -w / 2, as they are stored."""
+    def init_messages(self) -> Messages:
+        """Neutral messages, as they are stored."""
         tile, _ = _tile(self.half)
-        above, across = (side // tile for side in self.half.shape)
-        tiles = self.half.reshape(above, tile, across, tile).swapaxes(1, 2)
-        quiet = -jnp.abs(tiles[self.places])
-        return quiet, quiet
+        neutral = jnp.zeros((len(self.places[0]), tile, tile), self.half.dtype)
+        return neutral, neutral
 
     def renew(
         self, messages: Messages, history: list[Totals], write: bool
@@ -200,7 +196,7 @@ def _renew(
     weight, share = half[rows, cols], 1 - damping
     sign = jnp.where(weight > 0, jnp.ones_like(weight), -jnp.ones_like(weight))
     limit, back = share * jnp.abs(weight), share * sign
-    down, up = (a[place, :, :] for a in old) if begun else (-jnp.abs(weight),) * 2
+    down, up = (a[place, :, :] for a in old) if begun else (jnp.zeros_like(weight),) * 2
     for k in range(0, totals, layers):
         at_rows, at_cols = history[k][rows], history[k + layers - 1][cols]
         from_rows = jnp.clip(at_rows[:, None] - back * up, -limit, limit)

@@ -166,8 +166,9 @@ def _program(
         messages, at_rows, _ = to_rows(state[0], t)
         return (to_cols(messages, at_rows, t + 1),)
 
-    ones = tuple(tuple(jnp.ones((high, wide)) for _ in col_parts) for _ in row_parts)
-    messages = to_cols(ones, [jnp.zeros(high)] * split[0], jnp.int32(0))
+    neutral = tuple(tuple(jnp.sqrt(odds_ref[r, c]) for c in col_parts) for r in row_parts)
+    at_rows = [jnp.log(reduce(mul, line)).sum(1) for line in neutral]
+    messages = to_cols(neutral, at_rows, jnp.int32(0))
     (messages,) = lax.fori_loop(0, iterations - 1, iteration, (messages,))
     messages, at_rows, at_cols = to_rows(messages, jnp.int32(iterations - 1))
     for row, line in zip(row_parts, messages, strict=True):

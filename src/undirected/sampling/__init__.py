@@ -6,6 +6,7 @@ from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
 from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
 from undirected.sampling.perturb import PerturbAndMap
 from undirected.sampling.rectified import RectifiedGibbs, RectifiedState
 from undirected.sampling.tempering import (
@@ -20,17 +21,22 @@ __all__ = [
     "AlternatingState",
     "BlockGibbs",
     "ChainResult",
+    "Energies",
     "ExactHamiltonian",
     "GaussianGibbs",
     "Gibbs",
     "GibbsState",
     "GibbsWithGradients",
+    "Mean",
+    "Moments",
     "ParallelTempering",
     "PerturbAndMap",
     "RectifiedGibbs",
     "RectifiedState",
     "ReflectiveHamiltonian",
+    "States",
     "TemperedTransitions",
+    "Trace",
     "init_state",
     "ladder",
     "respace",

@@ -1,6 +1,7 @@
 """The driver of every kernel: burn in, thin, and summarise chains while they run."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -8,37 +9,73 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Layout, random_units
-from undirected.core.potentials import Beliefs, Bilinear, Factor, Potentials, Symmetric, statistic
-from undirected.core.protocols import Info, Kernel, Lowerable, Model
+from undirected.core.diagnostics import ess, rhat
+from undirected.core.errors import UndirectedError
+from undirected.core.potentials import Beliefs, Status
+from undirected.core.protocols import Info, Kernel, Model
+from undirected.core.units import random_units
+from undirected.sampling.observers import (
+    Moments,
+    Observer,
+    States,
+    Stored,
+    as_groups,
+    check_observers,
+)
 
 BATCHES = 20
 """Consecutive batches of draws whose means carry the error bars: 20 states of memory per chain."""
-CONVERGED = 1.05
-"""Largest split R-hat of chains that agree."""
+APART = 0.1
+"""Variance between the means of half chains, as a share of that within them, where they agree."""
 
 
 class ChainResult(eqx.Module):
     """What the chains visited, summarised over all draws, with how far to trust it.
 
-    Diagnostics are per unit and NaN for a unit that never moved: split R-hat over half chains, and
-    the effective number of independent draws by batch means (`error` is the standard error of
-    `mean`, from the same batches). Chains that disagree raise R-hat and lower `ess`.
+    Attributes:
+        mean: of every unit, over all draws of all chains.
+        variance: likewise.
+        error: the standard error of `mean` from the means of 20 consecutive batches of each chain;
+            too small where a chain needs longer than a batch to forget where it was.
+        chain_means: the mean of every chain.
+        observed: what the observers found, by name.
+        info: what the kernel reports of its steps, averaged over draws.
+        state: the last state, to go on from.
     """
 
-    x: Float[Array, "samples chains n"] | None
     mean: Float[Array, " n"]
     variance: Float[Array, " n"]
     error: Float[Array, " n"]
     chain_means: Float[Array, "chains n"]
-    r_hat: Float[Array, " n"]
-    ess: Float[Array, " n"]
-    beliefs: Beliefs | None
+    observed: dict[str, Any]
     info: Info
     state: Any
+
+    @property
+    def x(self) -> Float[Array, "samples chains n"] | None:
+        """The draws that `States` stored; None where it did not observe."""
+        return self.observed.get("states")
+
+    @property
+    def beliefs(self) -> Beliefs | None:
+        """The averages of `Moments`, None where it did not observe.
+
+        `converged` says whether half chains agree: the variance between their means is less than a
+        tenth of that within them, for every unit that moves.
+        """
+        return self.observed.get("moments")
+
+    @property
+    def rhat(self) -> Float[np.ndarray, " n"]:
+        """R-hat of every unit from the stored draws: `core.diagnostics.rhat`."""
+        return rhat(self)
+
+    @property
+    def ess(self) -> Float[np.ndarray, " n"]:
+        """Effective number of draws of every unit, from the stored ones: `core.diagnostics.ess`."""
+        return ess(self)
 
 
 def init_state(
@@ -60,30 +97,50 @@ def run_chains(
     burn_in: int = 0,
     thin: int = 1,
     free: Bool[Array, "*#chains n"] | None = None,
+    observe: Observer | Iterable[Observer] | None = None,
     keep: bool = True,
     moments: bool = False,
 ) -> ChainResult:
     """Run chains side by side: `burn_in` steps, then `samples` draws of `thin` steps each.
 
-    `start` is an array (chains, n), one state (n,) for all `chains`, the `state` of an earlier
-    result to go on from it, or None for `chains` random starts. Units where `free` is False stay as
-    they start. `keep` stores every draw in `x`; `moments` averages the statistics of the factors
-    the model lowers to, as `beliefs`. New weights, starts and masks do not recompile.
+    New weights, starts and masks do not recompile.
+
+    Args:
+        kernel: how a chain moves.
+        model: what it samples.
+        start: an array (chains, n), one state (n,) for all `chains`, the `state` of an earlier
+            result to go on from it, or None for `chains` random starts.
+        key: a JAX key.
+        samples: draws of every chain.
+        chains: their number, where `start` does not say it.
+        burn_in: steps before the first draw.
+        thin: steps from one draw to the next.
+        free: False for units that stay as they start.
+        observe: what to keep, one or several of `States(every=1)`, `Energies()`, `Moments()`,
+            `Mean(function)` and `Trace(function)`; `()` keeps only what `ChainResult` always has.
+        keep: without `observe`, short for `States()`.
+        moments: without `observe`, short for `Moments()`.
+
+    Returns:
+        Means, variances and errors of all units, what was observed, and the last state.
     """
     for name, value, least in (("samples", samples, 1), ("burn_in", burn_in, 0), ("thin", thin, 1)):
         if value < least:
             raise UndirectedError(f"run_chains: {name} is {value}; pass {least} or more")
-    if moments and not isinstance(model, Lowerable):
-        raise UnsupportedFactor(
-            f"run_chains: moments need a model that lowers to potentials, got "
-            f"{type(model).__name__}; leave moments out"
+    if observe is None:
+        observe = (*[States()] * keep, *[Moments()] * moments)
+    elif moments or not keep:
+        raise UndirectedError(
+            "run_chains: got `observe` and `keep` or `moments`; `observe` alone says what is kept, "
+            "as in observe=(States(), Moments())"
         )
+    observers = check_observers(observe, model, samples)
     start_key, init_key, run_key = jax.random.split(key, 3)
     state = start
     if not isinstance(start, eqx.Module):
         state = kernel.init(model, _starts(model, start, chains, free, start_key), init_key)
     free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
-    return _run(kernel, model, state, free, run_key, samples, burn_in, thin, keep, moments)
+    return _run(kernel, model, state, free, run_key, samples, burn_in, thin, observers)
 
 
 @eqx.filter_jit
@@ -96,8 +153,7 @@ def _run(
     samples: int,
     burn_in: int,
     thin: int,
-    keep: bool,
-    moments: bool,
+    observers: dict[str, Observer],
 ) -> ChainResult:
     burn_key, key = jax.random.split(key)
     state = lax.fori_loop(
@@ -106,86 +162,132 @@ def _run(
         lambda i, s: kernel.step(model, s, free, jax.random.fold_in(burn_key, i))[0],
         state,
     )
-    p = model.lower() if moments else None
+    every = {name: look.every for name, look in observers.items() if isinstance(look, Stored)}
     batches = min(BATCHES, math.isqrt(samples))
     length, longer = divmod(samples, batches)
 
     def step(state: Any, key: Key[Array, ""]) -> tuple[Any, Info]:
         return kernel.step(model, state, free, key)
 
-    def draw_one(state: Any, pivot: Array, index: Array) -> tuple[Any, Array, dict[str, Any]]:
+    def draw_one(state: Any, index: Array) -> tuple[Any, _Draw]:
         state, info = lax.scan(step, state, jax.random.split(jax.random.fold_in(key, index), thin))
-        pivot = jnp.where(index == 0, state.x, pivot)
-        return state, pivot, _observe(p, state.x, pivot, info)
+        seen = {name: look(model, state.x) for name, look in observers.items()}
+        info = jax.tree.map(lambda a: a.astype(state.x.dtype).mean(0), info)
+        return state, _Draw(state.x, *_split(every, seen), info)
 
-    def accumulate(carry: tuple[Any, Array, Any], index: Array) -> tuple[Any, Array | None]:
-        state, pivot, seen = draw_one(*carry[:2], index)
+    def accumulate(carry: tuple[Any, _Record], index: Array) -> tuple[tuple[Any, _Record], None]:
+        state, draw = draw_one(carry[0], index)
         # The first `longer` batches hold one draw more than the others.
         batch = jnp.maximum(index // (length + 1), (index - longer) // length)
-        totals = jax.tree.map(lambda total, value: total.at[batch].add(value), carry[2], seen)
-        return (state, pivot, totals), state.x if keep else None
+        return (state, _add(carry[1], draw, index, batch, every)), None
 
-    *_, like = jax.eval_shape(draw_one, state, state.x, jnp.asarray(0))
-    totals = jax.tree.map(lambda a: jnp.zeros((batches, *a.shape), a.dtype), like)
-    (state, pivot, totals), x = lax.scan(accumulate, (state, state.x, totals), jnp.arange(samples))
+    _, like = eqx.filter_eval_shape(draw_one, state, jnp.asarray(0))
+    start = state, _empty(like, samples, batches, every)
+    (state, record), _ = lax.scan(accumulate, start, jnp.arange(samples))
     lengths = np.full(batches, length) + (np.arange(batches) < longer)
-    return _summarise(p, pivot, totals, lengths, x, state)
+    return _summarise(every, model, record, lengths, state)
 
 
-def _observe(p: Potentials | None, x: Array, pivot: Array, info: Info) -> dict[str, Any]:
-    """What one draw adds to its batch; deviations from the first draw keep digits of squares."""
-    deviation = x - pivot
-    factors = () if p is None else p.factors
-    return {
-        "deviation": deviation,
-        "square": jnp.square(deviation).mean(0),
-        "factors": [_mean_statistic(f, p.layout, x) for f in factors],  # type: ignore[union-attr]
-        "info": jax.tree.map(lambda a: a.astype(x.dtype).mean(0), info),
-    }
+class _Draw(eqx.Module):
+    """One draw of all chains: states, what observers see, and what the kernel reports."""
+
+    x: Array
+    averaged: dict[str, PyTree]
+    stored: dict[str, PyTree]
+    info: Info
+
+
+class _Record(eqx.Module):
+    """What goes from draw to draw: the first one, sums of deviations from it, what is stored.
+
+    `totals` lead with an axis over batches. Deviations keep the digits that plain sums would lose.
+    """
+
+    first: tuple[Array, dict[str, PyTree]]
+    totals: dict[str, PyTree]
+    stored: dict[str, PyTree]
+
+
+def _split(
+    every: dict[str, int], seen: dict[str, PyTree]
+) -> tuple[dict[str, PyTree], dict[str, PyTree]]:
+    """What is averaged and what is stored (`every` so many draws)."""
+    averaged = {name: value for name, value in seen.items() if name not in every}
+    return averaged, {name: value for name, value in seen.items() if name in every}
+
+
+def _empty(like: _Draw, samples: int, batches: int, every: dict[str, int]) -> _Record:
+    """A record of no draws, for draws of these shapes."""
+
+    def zeros(shape: PyTree, *leading: int) -> PyTree:
+        return jax.tree.map(lambda a: jnp.zeros((*leading, *a.shape), a.dtype), shape)
+
+    totals = {"x": like.x, "square": like.x, "averaged": like.averaged, "info": like.info}
+    totals = {name: zeros(part, batches) for name, part in totals.items()}
+    totals["square"] = totals["square"].mean(1)
+    rows = {name: -(-samples // every[name]) for name in like.stored}
+    stored = {name: zeros(part, rows[name]) for name, part in like.stored.items()}
+    return _Record((zeros(like.x), zeros(like.averaged)), totals, stored)
+
+
+def _add(
+    record: _Record, draw: _Draw, index: Array, batch: Array, every: dict[str, int]
+) -> _Record:
+    """The record with one draw more, which belongs to this batch."""
+    now = draw.x, draw.averaged
+    first = jax.tree.map(lambda new, old: jnp.where(index == 0, new, old), now, record.first)
+    x, averaged = jax.tree.map(lambda new, old: new - old, now, first)
+    seen = {"x": x, "square": jnp.square(x).mean(0), "averaged": averaged, "info": draw.info}
+    totals = jax.tree.map(lambda total, value: total.at[batch].add(value), record.totals, seen)
+    stored = {}
+    for name, value in draw.stored.items():
+        # The last draw of each group of `every` stays: those before it are written over.
+        row = index // every[name]
+        stored[name] = jax.tree.map(
+            lambda rows, new, row=row: lax.dynamic_update_index_in_dim(rows, new, row, 0),
+            record.stored[name],
+            value,
+        )
+    return _Record(first, totals, stored)
 
 
 def _summarise(
-    p: Potentials | None,
-    pivot: Array,
-    totals: dict[str, Any],
-    lengths: np.ndarray,
-    x: Array | None,
-    state: Any,
+    every: dict[str, int], model: Any, record: _Record, lengths: np.ndarray, state: Any
 ) -> ChainResult:
-    """Means, variance and diagnostics from the sums over each batch."""
-    samples = int(lengths.sum())
-    sums, squares = totals["deviation"], totals["square"]
+    """Means, variance and errors from the sums over each batch."""
+    samples, (pivot, start) = int(lengths.sum()), record.first
+    sums, squares = record.totals["x"], record.totals["square"]
     own = sums.sum(0) / samples
     chain_means = pivot + own
     mean = chain_means.mean(0)
     within = jnp.maximum(squares.sum(0) / samples - jnp.square(own).mean(0), 0.0)
-    variance = within + chain_means.var(0)
     batch_means = pivot[None] + sums / jnp.asarray(lengths, sums.dtype)[:, None, None]
-    error = _standard_error(batch_means.reshape(-1, mean.size))
-    r_hat = _split_r_hat(pivot, sums, squares, lengths)
-    beliefs = None
-    if p is not None:
-        factors = tuple(
-            eqx.tree_at(lambda f: f.weight, factor, total.sum(0) / samples)
-            for factor, total in zip(p.factors, totals["factors"], strict=True)
-        )
-        beliefs = Beliefs(
+    observed = jax.tree.map(
+        lambda a, total: a + total.sum(0) / samples, start, record.totals["averaged"]
+    )
+    for name, part in record.stored.items():
+        rows = samples // every[name]
+        observed[name] = jax.tree.map(lambda a, rows=rows: a[:rows], part)
+    if "moments" in observed:
+        p = model.lower()
+        observed["moments"] = Beliefs(
             unary=mean,
-            factors=factors,
+            factors=as_groups(p, pivot[0], observed["moments"]),
             log_z=jnp.full((), jnp.nan, mean.dtype),
-            converged=jnp.all(jnp.isnan(r_hat) | (r_hat < CONVERGED)),
+            status=jnp.where(
+                _halves_agree(pivot, sums, squares, lengths),
+                int(Status.CONVERGED),
+                int(Status.ROUNDS_SPENT),
+            ),
             iterations=jnp.asarray(samples),
         )
     return ChainResult(
-        x=x,
         mean=mean,
-        variance=variance,
-        error=error,
+        variance=within + chain_means.var(0),
+        error=_standard_error(batch_means.reshape(-1, mean.size)),
         chain_means=chain_means,
-        r_hat=r_hat,
-        ess=jnp.where(variance > 0, variance / jnp.square(error), jnp.nan),
-        beliefs=beliefs,
-        info=jax.tree.map(lambda total: total.sum(0) / samples, totals["info"]),
+        observed=observed,
+        info=jax.tree.map(lambda total: total.sum(0) / samples, record.totals["info"]),
         state=state,
     )
 
@@ -197,11 +299,13 @@ def _standard_error(means: Float[Array, "batches n"]) -> Float[Array, " n"]:
     return jnp.sqrt(means.var(0, ddof=1) / len(means))
 
 
-def _split_r_hat(pivot: Array, sums: Array, squares: Array, lengths: np.ndarray) -> Array:
-    """sqrt((between + within (L - 1) / L) / within) over half chains of length L."""
+def _halves_agree(
+    pivot: Array, sums: Array, squares: Array, lengths: np.ndarray
+) -> Bool[Array, ""]:
+    """Whether the means of half chains differ little beside their spread, wherever units move."""
     half = len(lengths) // 2
     if half == 0:
-        return jnp.full_like(pivot[0], jnp.nan)
+        return jnp.asarray(False)  # too few draws to tell
     draws = np.array([lengths[:half].sum(), lengths[-half:].sum()])
     parts = [(sums[:half], squares[:half]), (sums[-half:], squares[-half:])]
     means, within = [], []
@@ -211,19 +315,9 @@ def _split_r_hat(pivot: Array, sums: Array, squares: Array, lengths: np.ndarray)
         means.append(pivot + own)
         within.append(spread * length / (length - 1))
     within = 0.5 * (within[0] + within[1])
-    between = jnp.concatenate(means).var(0, ddof=1)
-    return jnp.sqrt((between + within * (1 - 1 / draws.mean().item())) / within)
-
-
-def _mean_statistic(factor: Factor, layout: Layout, x: Float[Array, "chains n"]) -> Array:
-    """The statistic of a factor group averaged over states; dense groups by a matrix product."""
-    if isinstance(factor, Bilinear):
-        rows, cols = (x[:, layout.blocks[b].slice] for b in (factor.rows, factor.cols))
-        return rows.T @ cols / len(x)
-    if isinstance(factor, Symmetric):
-        part = x[:, layout.blocks[factor.block].slice]
-        return (part.T @ part / len(x)) * (1 - jnp.eye(part.shape[1], dtype=x.dtype))
-    return jax.vmap(lambda state: statistic(factor, layout, state).weight)(x).mean(0)
+    # Means of `length` independent draws differ by within / length: that is no disagreement.
+    between = jnp.concatenate(means).var(0, ddof=1) - within / draws.mean().item()
+    return jnp.all(between <= APART * within)
 
 
 def _starts(

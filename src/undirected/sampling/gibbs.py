@@ -12,14 +12,19 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import Graph
-from undirected.core.layout import Block, Domain, Layout, free_variables, perturbation
-from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric
+from undirected.core.layout import Block, Domain, Layout, check_discrete
+from undirected.core.numerics import is_traced, row
+from undirected.core.potentials import Potentials, local_fields
 from undirected.core.protocols import Blocked, Info, Lowerable
+from undirected.core.units import best, free_variables, perturbation
+from undirected.factors import Bilinear, Edges, Symmetric, require
+from undirected.factors.colouring import check_colours, units_by_colour
 from undirected.ops.lattice import packs, torus_sweeps
 from undirected.ops.sequential import scan_sites
 from undirected.sampling.scans import by_columns, scan_colours
@@ -94,17 +99,26 @@ class BlockGibbs:
 class Gibbs:
     """Single variables in turn, by the potentials a model lowers to.
 
-    A sparse `Edges` group: all sites of one colour at once, colour after colour; 32 spins to a word
-    on a `graph.torus` with equal weights and equal biases. Otherwise block after block, hidden ones
-    first: a block with a dense `Symmetric` group site by site, any other at once. `backward` takes
-    the sub-steps in the opposite order.
+    All variables of one colour at once, colour after colour, where a colouring is known: that of a
+    sparse `Edges` group (32 spins to a word on a `graph.torus` with equal weights and biases), that
+    of a factor graph, or the user's. Dense models go block after block, hidden ones first: a block
+    with a `Symmetric` group site by site, any other at once. What is left goes variable by
+    variable. Works on every factor group with a local field.
+
+    Args:
+        sweeps: sweeps of one step.
+        backward: take the sub-steps in the opposite order.
+        colours: a colour, 0 or more, for every variable; those that share a factor must differ.
     """
 
     sweeps: int = 1
     backward: bool = False
+    colours: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_sweeps("Gibbs", self.sweeps)
+        if self.colours is not None:
+            object.__setattr__(self, "colours", tuple(np.asarray(self.colours).tolist()))
 
     def reversed(self) -> "Gibbs":
         """The time reversal of this kernel."""
@@ -114,6 +128,8 @@ class Gibbs:
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
     ) -> GibbsState:
         """Chains that start at x."""
+        if self.colours is not None and isinstance(model, Lowerable) and not is_traced(model):
+            check_colours("Gibbs", model.layout, model.lower().factors, self.colours)
         return _start("Gibbs", model.layout, x)
 
     def step(
@@ -160,11 +176,16 @@ class Gibbs:
         noise: Float[Array, "*chains n"],
     ) -> Float[Array, "*chains n"]:
         """One sweep with this noise (`core.layout.perturbation`): shared noise couples chains."""
-        _check_groups(p)
+        check_discrete("Gibbs", *p.layout.blocks)
+        require("Gibbs", p, "statistic", "use BlockGibbs")
         unary = jnp.broadcast_to(p.fields, x.shape)
-        if any(isinstance(factor, Edges) for factor in p.factors):
-            (edges,) = p.factors
-            return by_columns(partial(scan_colours, edges, self.backward), unary, x, free, noise)
+        if self.colours is None and len(p.factors) == 1 and p.layout.is_binary:
+            (only,) = p.factors
+            if isinstance(only, Edges):
+                scan = partial(scan_colours, only, self.backward)
+                return by_columns(scan, unary, x, free, noise)
+        if self.colours is not None or not _dense(p):
+            return self._by_colour(p, unary, x, free, noise)
         blocks = _hidden_first(p.layout)
         for block in reversed(blocks) if self.backward else blocks:
             fields = unary[..., block.slice] + _pull_between(p, block, x)
@@ -177,6 +198,21 @@ class Gibbs:
                 new = scan_sites(inside, *rows, backward=self.backward)
                 x = x.at[..., block.slice].set(new.reshape(fields.shape))
         return x
+
+    def _by_colour(
+        self, p: Potentials, unary: Array, x: Array, free: Array, noise: Array
+    ) -> Float[Array, "*chains n"]:
+        """All variables of a colour at once, colour after colour, from their local fields."""
+        order = _colours(p, self.colours)
+        if self.backward:
+            order = order[::-1]
+
+        def visit(x: Array, units: Array) -> tuple[Array, None]:
+            new = best(p.layout, unary + local_fields(p, x) + noise)
+            chosen = jnp.zeros(x.shape[-1], bool).at[units].set(True, mode="drop")
+            return jnp.where(row(chosen, x) & free, new, x), None
+
+        return lax.scan(visit, x, order)[0]
 
 
 def _repeat(
@@ -264,24 +300,18 @@ def _check_sweeps(kernel: str, sweeps: int) -> None:
         raise UndirectedError(f"{kernel}: sweeps is {sweeps}; pass 1 or more")
 
 
-def _check_groups(p: Potentials) -> None:
-    """Refuse what a sweep over lowered potentials cannot draw exactly."""
-    names = ", ".join(type(factor).__name__ for factor in p.factors)
-    for factor in p.factors:
-        group = type(factor).__name__
-        if not isinstance(factor, Bilinear | Symmetric | Edges):
-            raise UnsupportedFactor(f"Gibbs: cannot draw from a {group} group")
-        if isinstance(factor, Edges) and (len(p.factors) > 1 or not p.layout.is_binary):
-            raise UnsupportedFactor(
-                f"Gibbs: an Edges group must stand alone on binary units, got {names}; "
-                "put all couplings into one Edges group"
-            )
-        if isinstance(factor, Bilinear) and factor.rows == factor.cols:
-            raise UnsupportedFactor("Gibbs: a Bilinear group inside one block; use Symmetric")
-        if isinstance(factor, Symmetric):
-            block = p.layout.blocks[factor.block]
-            if block.domain is not Domain.BINARY:
-                raise UnsupportedFactor(
-                    f"Gibbs: a Symmetric group needs binary units, block '{block.name}' is "
-                    f"{block.domain.value}"
-                )
+def _dense(p: Potentials) -> bool:
+    """Whether blocks can be drawn at once, or site by site by a matrix of their own."""
+    return p.colours is None and all(
+        isinstance(factor, Bilinear)
+        or (isinstance(factor, Symmetric) and p.layout.blocks[factor.block].width == 1)
+        for factor in p.factors
+    )
+
+
+def _colours(p: Potentials, given: tuple[int, ...] | None) -> Int[Array, "C m"]:
+    """The units of every colour: the user's, the potentials', or each variable for itself."""
+    if given is None and p.colours is not None:
+        return p.colours
+    each = np.arange(len(p.layout.variables)) if given is None else np.asarray(given)
+    return jnp.asarray(units_by_colour(p.layout, each))

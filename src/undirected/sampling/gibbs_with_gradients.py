@@ -11,11 +11,12 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Domain, Layout, check_discrete, free_variables
-from undirected.core.moments import values
+from undirected.core.layout import Domain, Layout, check_discrete
 from undirected.core.numerics import NEG_INF
-from undirected.core.potentials import Bilinear, Edges, Potentials, Symmetric, pulls
+from undirected.core.potentials import Potentials, local_fields, values
 from undirected.core.protocols import Info, Lowerable
+from undirected.core.units import free_variables
+from undirected.factors import Symmetric
 from undirected.ops.flips import flip_sites
 
 STRETCH = 256
@@ -138,10 +139,7 @@ def _updates(
 
 def gradient(p: Potentials, x: Float[Array, "chains n"]) -> Float[Array, "chains n"]:
     """Slope of the negative energy in every unit; evidence counts as a field."""
-    if not _pairwise(p):
-        slope = jax.grad(lambda y: values(p, y).sum())(x)
-        return slope + jnp.broadcast_to(p.evidence, x.shape)
-    return jnp.broadcast_to(p.fields, x.shape) + pulls(p, x)
+    return jnp.broadcast_to(p.fields, x.shape) + local_fields(p, x)
 
 
 def log_proposal(
@@ -186,7 +184,7 @@ def propose(
 
 def _pairwise(p: Potentials) -> bool:
     """Whether the energy is quadratic, so that its gradient is known in closed form."""
-    return all(isinstance(factor, Bilinear | Symmetric | Edges) for factor in p.factors)
+    return all(factor.pairwise for factor in p.factors)
 
 
 def _moved(
@@ -196,7 +194,7 @@ def _moved(
     here = jax.nn.one_hot(unit, layout.n, dtype=x.dtype)
     if layout.is_binary:
         return jnp.abs(x - here), unit
-    group = jnp.asarray(_variable_of(layout))
+    group = jnp.asarray(layout.variables.owner)
     same = group[None] == group[unit][:, None]
     wide = jnp.asarray(_is_categorical(layout))[unit]
     moved = jnp.where(wide[:, None], jnp.where(same, here, x), jnp.abs(x - here))
@@ -206,12 +204,6 @@ def _moved(
 
 def _grouped(states: int, *parts: Array) -> list[Array]:
     return [part.reshape(len(part), -1, states) for part in parts]
-
-
-def _variable_of(layout: Layout) -> np.ndarray:
-    """The number of the variable of every unit."""
-    widths = np.concatenate([np.full(b.variables, b.width) for b in layout.blocks])
-    return np.repeat(np.arange(len(widths)), widths)
 
 
 def _is_categorical(layout: Layout) -> np.ndarray:

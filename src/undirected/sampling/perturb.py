@@ -7,13 +7,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Domain, Layout, best, free_variables, perturbation
-from undirected.core.moments import mean_statistics, values
-from undirected.core.potentials import Beliefs, Potentials, batch_axes, clamp, shift
-from undirected.core.protocols import Inference, Info, Lowerable
+from undirected.core.layout import Domain, Layout
+from undirected.core.potentials import (
+    Beliefs,
+    Potentials,
+    Status,
+    batch_axes,
+    clamp,
+    lowered,
+    mean_statistics,
+    shift,
+    values,
+)
+from undirected.core.protocols import Decoder, Info, Lowerable, Resumable
+from undirected.core.units import free_variables, perturbation
 
 
 class PerturbedState(eqx.Module):
@@ -36,47 +46,44 @@ class PerturbAndMap:
     which is for belief propagation alone and keeps all messages of all chains.
     """
 
-    infer: Inference
+    infer: Decoder
     samples: int = 1
     persistent: bool = False
 
     def __post_init__(self) -> None:
         if self.samples < 1:
             raise UndirectedError(f"PerturbAndMap: samples is {self.samples}; pass 1 or more")
-        if self.persistent and not hasattr(self.infer, "go_on"):
+        name = type(self.infer).__name__
+        if not getattr(self.infer, "finds_best_state", False):
             raise UndirectedError(
-                f"PerturbAndMap: {type(self.infer).__name__} has no messages to go on from; "
-                "persistent=True needs MaxProduct"
+                f"PerturbAndMap: {name} finds marginals, and the sampler needs best states; pass "
+                "MaxProduct, MPLP, LinearProgram, Elimination, or Exact(temperature=0.0)"
+            )
+        if self.persistent and not isinstance(self.infer, Resumable):
+            raise UndirectedError(
+                f"PerturbAndMap: {name} has no messages to resume; persistent=True needs MaxProduct"
             )
 
-    def __call__(self, potentials: Potentials, key: Key[Array, ""]) -> Beliefs:
+    def __call__(self, model: Any, key: Key[Array, ""]) -> Beliefs:
         """Beliefs of one instance, as means over perturbed maxima."""
-        found = self.draw(potentials, key)
-        beliefs = mean_statistics(potentials, found.x)
-        return eqx.tree_at(
-            lambda b: (b.log_z, b.converged, b.iterations),
-            beliefs,
-            (found.log_z.mean(), found.converged.all(), found.iterations.max()),
-        )
+        p = lowered("PerturbAndMap", model)
+        found = self.draw(p, key)
+        how = found.log_z.mean(), found.status.max(), found.iterations.max()
+        beliefs = mean_statistics(p, found.x)
+        return eqx.tree_at(lambda b: (b.log_z, b.status, b.iterations), beliefs, how)
 
-    def draw(self, potentials: Potentials, key: Key[Array, ""]) -> "Draws":
+    def draw(self, model: Any, key: Key[Array, ""]) -> "Draws":
         """`samples` draws of one instance, with the perturbed maxima; evidence is honoured."""
-        p = potentials
+        p = lowered("PerturbAndMap", model)
         noise_key, key = jax.random.split(key)
         noise = perturbation(p.layout, noise_key, (self.samples,)).astype(p.unary.dtype)
         return self.solve(shift(p, _on_free_units(p, noise)), key)
 
     def solve(self, noisy: Potentials, key: Key[Array, ""]) -> "Draws":
         """The best states of instances that share their factors, and their centred values."""
-        if hasattr(self.infer, "decode"):
-            x, converged, iterations = self.infer.decode(noisy)  # type: ignore[attr-defined]
-        else:
-            keys = jax.random.split(key, len(noisy.unary))
-            found = jax.vmap(self.infer, in_axes=(batch_axes(noisy), 0))(noisy, keys)
-            x = best(noisy.layout, found.unary - 0.5)
-            converged, iterations = found.converged, found.iterations
+        x, status, iterations = self.infer.decode(noisy, key)
         constant = np.euler_gamma * _categorical(noisy.layout)
-        return Draws(x, values(noisy, x) - constant, converged, iterations)
+        return Draws(x, values(noisy, x) - constant, status, iterations)
 
     def init(
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
@@ -89,9 +96,10 @@ class PerturbAndMap:
         state = jnp.asarray(x, float)
         if not self.persistent:
             return PerturbedState(state)
-        silence = self.infer.silence(model.lower())  # type: ignore[attr-defined]
+        assert isinstance(self.infer, Resumable)
+        neutral = self.infer.init_messages(model.lower())
         chains = int(np.prod(state.shape[:-1]))
-        messages = jax.tree.map(lambda a: jnp.broadcast_to(a, (chains, *a.shape)), silence)
+        messages = jax.tree.map(lambda a: jnp.broadcast_to(a, (chains, *a.shape)), neutral)
         return PerturbedState(state, messages)
 
     def step(
@@ -112,14 +120,15 @@ class PerturbAndMap:
         noisy = shift(clamped, _on_free_units(clamped, noise))
         messages = None
         if self.persistent:
-            go_on = jax.vmap(self.infer.go_on, in_axes=(batch_axes(noisy), 0))  # type: ignore[attr-defined]
-            found, messages, converged, _ = go_on(noisy, state.messages)
+            assert isinstance(self.infer, Resumable)
+            resume = jax.vmap(self.infer.resume, in_axes=(batch_axes(noisy), 0))
+            found, messages = resume(noisy, state.messages)
         else:
-            draws = self.solve(noisy, key)
-            found, converged = draws.x, draws.converged
-        x = jnp.where(held, flat, found).reshape(before.shape)
+            found = self.solve(noisy, key)
+        x = jnp.where(held, flat, found.x).reshape(before.shape)
         flips = (x != before).mean(-1, dtype=before.dtype)
-        return PerturbedState(x, messages), {"flips": flips, "converged": converged.astype(x.dtype)}
+        info = {"flips": flips, "converged": found.converged.astype(x.dtype)}
+        return PerturbedState(x, messages), info
 
 
 class Draws(eqx.Module):
@@ -127,8 +136,13 @@ class Draws(eqx.Module):
 
     x: Float[Array, "samples n"]
     log_z: Float[Array, " samples"]
-    converged: Bool[Array, " samples"]
+    status: Int[Array, " samples"]
     iterations: Array
+
+    @property
+    def converged(self) -> Bool[Array, " samples"]:
+        """Which searches reached their goal."""
+        return self.status == Status.CONVERGED
 
 
 def _on_free_units(p: Potentials, noise: Float[Array, "samples n"]) -> Any:

@@ -7,7 +7,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from undirected.core.graph import Graph
-from undirected.core.potentials import Edges
+from undirected.factors import Edges
 
 
 def scan_colours(

@@ -11,11 +11,10 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-from undirected.core.layout import random_units
-from undirected.core.moments import mean_statistics
-from undirected.core.potentials import Beliefs, inner
+from undirected.core.potentials import Beliefs, inner, mean_statistics
 from undirected.core.protocols import Info, Kernel
 from undirected.core.random import logistic
+from undirected.core.units import random_units
 from undirected.data import border_ownership, mnist
 from undirected.data.ownership import CONTOUR, SIDE
 from undirected.experiments.fitting import fit

@@ -9,16 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from undirected.core.layout import best, perturbation
-from undirected.core.moments import values
-from undirected.core.potentials import Potentials, clamp, shift
-from undirected.core.stamps import Stamps
+from undirected.core.potentials import Potentials, clamp, shift, values
+from undirected.core.units import best, perturbation
 from undirected.data import blind_deconvolution
 from undirected.data.deconvolution import FEATURES, stamp
 from undirected.experiments.claims import Claim, Meets
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context
-from undirected.inference.messages import Schedule, Traffic, quiet, renew
+from undirected.factors import ConvolutionalOr, Messages, Schedule
 from undirected.models import FactorGraph
 from undirected.report.images import image_grid
 from undirected.sampling import GibbsWithGradients
@@ -127,7 +125,7 @@ def _score(
 def _model(config: dict[str, Any], count: int) -> FactorGraph:
     """Bernoulli priors of features and locations; a pixel may differ at the price of its logit."""
     F, h, w = config["features"]
-    group = Stamps(None, count, (F, h, w), (15 - h, 15 - w), config["pixel_logit"])
+    group = ConvolutionalOr(None, count, (F, h, w), (15 - h, 15 - w), config["pixel_logit"])
     blocks = group.layout.blocks
     levels = (0.0, config["feature_logit"], config["location_logit"])
     unary = np.concatenate([np.full(b.size, v) for b, v in zip(blocks, levels, strict=True)])
@@ -157,16 +155,17 @@ def _solve(
     """The decoded state and its value after so many parallel sweeps, half of each message kept."""
     (group,) = p.factors
     schedule = Schedule(0.0, 0.5, True)
-    quiet_now = quiet(group, p.layout, schedule)
-    random = spread * jax.random.normal(key, quiet_now.forward.shape)
-    traffic = eqx.tree_at(lambda t: t.forward, quiet_now, random)
-    traffic = renew(group, p.layout, p.fields, traffic, schedule)
+    neutral = group.init_messages(p.layout)
+    random = spread * jax.random.normal(key, neutral.forward.shape)
+    messages = eqx.tree_at(lambda t: t.forward, neutral, random)
+    messages = group.update_messages(p.layout, p.fields, messages, schedule)
 
-    def sweep(_: Array, traffic: Traffic) -> Traffic:
-        return renew(group, p.layout, p.fields + traffic.incoming, traffic, schedule)
+    def sweep(_: Array, messages: Messages) -> Messages:
+        total = p.fields + messages.incoming
+        return group.update_messages(p.layout, total, messages, schedule)
 
-    traffic = jax.lax.fori_loop(1, sweeps, sweep, traffic)
-    x = best(p.layout, p.fields + traffic.incoming)
+    messages = jax.lax.fori_loop(1, sweeps, sweep, messages)
+    x = best(p.layout, p.fields + messages.incoming)
     return x, values(p, x[None])[0]
 
 

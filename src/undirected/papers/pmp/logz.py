@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.core.graph import complete, torus
-from undirected.core.layout import perturbation
-from undirected.core.moments import values
-from undirected.core.potentials import shift
+from undirected.core.potentials import shift, values
+from undirected.core.units import perturbation
 from undirected.experiments.claims import Ahead, Claim
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from undirected.core.layout import random_units
 from undirected.core.protocols import Info, Kernel
+from undirected.core.units import random_units
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context, restore
 from undirected.models import SemiRestrictedBM, tempered

@@ -1,6 +1,4 @@
-"""Which units the factors of a group act on: integer arrays, built vectorised, checked once."""
-
-from dataclasses import dataclass
+"""Which unit sits in which slot of which factor: integer arrays, built vectorised, checked once."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,17 +7,16 @@ from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Domain, Layout, check_discrete
+from undirected.core.layout import Layout, Variables
 
-NOBODY = -1
-"""A slot of a factor that has fewer variables than its neighbours in the group."""
+UNUSED = -1
+"""The variable of a slot in a factor that has fewer variables than its neighbours."""
+
+PADDING = 4096
+"""Padding allowed before units are split into another degree class."""
 
 
-FEW = 4096
-"""Wasted slots that are cheaper than to compile and start another sum."""
-
-
-class Wiring(eqx.Module):
+class Incidence(eqx.Module):
     """The units of W slots of F factors, slots first, and how slots are summed at the units.
 
     A slot that is not used holds n. `incoming` has one table per class of like degree: the slots
@@ -54,32 +51,6 @@ def _pick(x: Array, places: Int[Array, "*places"]) -> Array:
     return x.at[places].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-@dataclass(frozen=True)
-class Variables:
-    """First unit, number of units and number of states of every variable of a layout."""
-
-    first: Int[np.ndarray, " m"]
-    width: Int[np.ndarray, " m"]
-    states: Int[np.ndarray, " m"]
-
-    @classmethod
-    def of(cls, layout: Layout) -> "Variables":
-        """Variables are numbered block after block."""
-        check_discrete("factor graph", *layout.blocks)
-        counts = [block.variables for block in layout.blocks]
-        width = np.repeat([block.width for block in layout.blocks], counts).astype(np.int64)
-        states = [b.states if b.domain is Domain.CATEGORICAL else 2 for b in layout.blocks]
-        return cls(np.cumsum(width) - width, width, np.repeat(states, counts).astype(np.int64))
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    @property
-    def owner(self) -> Int[np.ndarray, " n"]:
-        """The variable of every unit."""
-        return np.repeat(np.arange(len(self)), self.width)
-
-
 def check_scopes(
     caller: str, variables: Variables, scopes: ArrayLike, arity: int | None = None
 ) -> Int[np.ndarray, "F d"]:
@@ -91,7 +62,7 @@ def check_scopes(
     if found.size and not np.issubdtype(found.dtype, np.integer):
         raise UndirectedError(f"{caller}: scopes are {found.dtype}; pass integer variable numbers")
     found = found.astype(np.int64)
-    loose = (found != NOBODY) & ((found < 0) | (found >= len(variables)))
+    loose = (found != UNUSED) & ((found < 0) | (found >= len(variables)))
     if loose.any():
         row, slot = np.argwhere(loose)[0]
         raise UndirectedError(
@@ -99,7 +70,7 @@ def check_scopes(
             f"0..{len(variables) - 1}"
         )
     ordered = np.sort(found, 1)
-    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NOBODY)
+    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != UNUSED)
     if twice.any():
         row, slot = np.argwhere(twice)[0]
         raise UndirectedError(
@@ -113,7 +84,7 @@ def check_states(
 ) -> None:
     """Every variable must have as many states as its axis of the table."""
     got = variables.states[scopes]
-    wrong = (got != np.asarray(wanted)[None]) & (scopes != NOBODY)
+    wrong = (got != np.asarray(wanted)[None]) & (scopes != UNUSED)
     if wrong.any():
         row, slot = np.argwhere(wrong)[0]
         raise UndirectedError(
@@ -123,15 +94,15 @@ def check_states(
         )
 
 
-def wire(layout: Layout, units: Int[np.ndarray, "W F"]) -> Wiring:
-    """The wiring of slots whose units are given; n stands for a slot that is not used."""
+def connect(layout: Layout, units: Int[np.ndarray, "W F"]) -> Incidence:
+    """The incidence of slots whose units are given; n stands for a slot that is not used."""
     n = layout.n
     flat = units.reshape(-1)
     used = np.flatnonzero(flat < n)
     order = used[np.argsort(flat[used], kind="stable")]
     degree = np.bincount(flat[used], minlength=n)
     start = np.cumsum(degree) - degree
-    klass = np.where(degree > 0, _classes(degree, len(used) + FEW), -1)
+    klass = np.where(degree > 0, _classes(degree, len(used) + PADDING), -1)
     tables, places, position = [], np.zeros(n, np.int64), 0
     for k in np.unique(klass[klass >= 0]):
         members = np.flatnonzero(klass == k)
@@ -142,7 +113,7 @@ def wire(layout: Layout, units: Int[np.ndarray, "W F"]) -> Wiring:
         places[members] = position + np.arange(len(members))
         position += len(members)
     places[klass < 0] = position
-    return Wiring(
+    return Incidence(
         jnp.asarray(units, jnp.int32), tuple(tables), jnp.asarray(places, jnp.int32), layout.n
     )
 
@@ -162,13 +133,13 @@ def _classes(degree: Int[np.ndarray, " n"], room: int) -> Int[np.ndarray, " n"]:
 def binary_units(
     caller: str, layout: Layout, scopes: Int[np.ndarray, "F d"]
 ) -> Int[np.ndarray, "d F"]:
-    """The unit of every binary variable of every factor, slots first, n for `NOBODY`."""
+    """The unit of every binary variable of every factor, slots first, n for `UNUSED`."""
     variables = Variables.of(layout)
-    wide = (variables.width[scopes] != 1) & (scopes != NOBODY)
+    wide = (variables.width[scopes] != 1) & (scopes != UNUSED)
     if wide.any():
         row, slot = np.argwhere(wide)[0]
         raise UndirectedError(
             f"{caller}: variable {scopes[row, slot]} of factor {row} is categorical with "
             f"{variables.states[scopes[row, slot]]} states; this factor takes binary variables"
         )
-    return np.where(scopes == NOBODY, layout.n, variables.first[scopes]).T
+    return np.where(scopes == UNUSED, layout.n, variables.first[scopes]).T

@@ -1,0 +1,6 @@
+"""`python -m undirected` is the command line."""
+
+from undirected.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Single units in a field: means, best state, draws and log normaliser, domain by domain."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Block, Domain, Layout, check_discrete
+from undirected.core.numerics import binary_entropy, entropy, is_zero, logsumexp, softplus
+from undirected.core.random import gumbel, logistic
+
+
+def means(
+    layout: Layout, fields: Float[Array, "*batch n"], temperature: float | Array = 1.0
+) -> Float[Array, "*batch n"]:
+    """Means of independent units with these fields; indicators at T = 0 (a tie is shared)."""
+    return _by_block(layout, fields, lambda block, f: block_means(block, f, temperature))
+
+
+def uniform(layout: Layout) -> Float[Array, " n"]:
+    """Means of discrete units that prefer no state: one half, or 1 / K for each of K states."""
+    parts = [
+        np.full(b.size, 1 / b.states if b.domain is Domain.CATEGORICAL else 0.5)
+        for b in layout.blocks
+    ]
+    return jnp.asarray(np.concatenate(parts), float)
+
+
+def best(layout: Layout, fields: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """The best state of independent units with these fields; a tie goes to the first value."""
+    parts = []
+    for block in layout.blocks:
+        part = fields[..., block.slice]
+        check_discrete("best", block)
+        if block.domain is Domain.BINARY:
+            parts.append((part > 0).astype(fields.dtype))
+        else:
+            states = jnp.argmax(_grouped(block, part), -1)
+            units = jax.nn.one_hot(states, block.states, dtype=fields.dtype)
+            parts.append(units.reshape(part.shape))
+    return jnp.concatenate(parts, -1)
+
+
+def draw(
+    where: Layout | Block, fields: Float[Array, "*batch n"], key: Key[Array, ""]
+) -> Float[Array, "*batch n"]:
+    """Sample independent discrete units from their fields."""
+    if isinstance(where, Block):
+        return _block_draw(where, fields, key)
+    keys = jax.random.split(key, len(where.blocks))
+    parts = [
+        _block_draw(b, fields[..., b.slice], k) for b, k in zip(where.blocks, keys, strict=True)
+    ]
+    return jnp.concatenate(parts, -1)
+
+
+def log_normaliser(
+    layout: Layout,
+    fields: Float[Array, "*batch n"],
+    temperature: float | Array = 1.0,
+    evidence: Float[Array, "*batch n"] | None = None,
+) -> Float[Array, "*batch"]:
+    """T log of the sum of exp(fields . x / T) over the states of independent discrete units.
+
+    With evidence, over the states that agree with it; the evidence itself adds nothing.
+    """
+    evidence = jnp.zeros_like(fields) if evidence is None else evidence
+    total = jnp.zeros(fields.shape[:-1], fields.dtype)
+    for block in layout.blocks:
+        check_discrete("log_normaliser", block)
+        f, e = fields[..., block.slice], evidence[..., block.slice]
+        if block.domain is Domain.BINARY:
+            total = total + jnp.where(e > 0, f, softplus(f + e, temperature)).sum(-1)
+        else:
+            total = total + logsumexp(_grouped(block, f + e), temperature).sum(-1)
+    return total
+
+
+def unit_entropy(layout: Layout, unary: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    """Entropy of each variable from its means, spread over its units (a categorical sums to it)."""
+    return _by_block(
+        layout,
+        unary,
+        lambda block, p: binary_entropy(p) if block.domain is Domain.BINARY else entropy(p),
+    )
+
+
+def perturbation(
+    layout: Layout, key: Key[Array, ""], shape: tuple[int, ...] = ()
+) -> Float[Array, "*shape n"]:
+    """Noise whose perturbed maximum samples independent units: logistic, or Gumbel per state."""
+    keys = jax.random.split(key, len(layout.blocks))
+    parts = []
+    for block, k in zip(layout.blocks, keys, strict=True):
+        size = (*shape, block.size)
+        check_discrete("perturbation", block)
+        noise = logistic if block.domain is Domain.BINARY else gumbel
+        parts.append(noise(k, size))
+    return jnp.concatenate(parts, -1)
+
+
+def random_units(
+    layout: Layout, key: Key[Array, ""], shape: tuple[int, ...] = ()
+) -> Float[Array, "*shape n"]:
+    """A start for chains: uniform where finite, else normal or exponential of scale one."""
+    keys = jax.random.split(key, len(layout.blocks))
+    parts = []
+    for block, k in zip(layout.blocks, keys, strict=True):
+        size = (*shape, block.size)
+        if block.domain is Domain.REAL:
+            parts.append(jax.random.normal(k, size))
+        elif block.domain is Domain.NONNEGATIVE:
+            parts.append(jax.random.exponential(k, size))
+        else:
+            parts.append(_block_draw(block, jnp.zeros(size), k))
+    return jnp.concatenate(parts, -1)
+
+
+def free_variables(
+    caller: str, layout: Layout, free: Bool[Array, "*#chains n"]
+) -> Bool[Array, "*#chains n"]:
+    """The mask of units that may change: a categorical variable may where all its units may."""
+    free = jnp.asarray(free, bool)
+    if free.shape[-1] != layout.n:
+        raise UndirectedError(
+            f"{caller}: free has {free.shape[-1]} entries, the model has {layout.n} units; "
+            "pass one entry per unit, False for those that must stay"
+        )
+
+    def whole(block: Block, part: Array) -> Array:
+        if block.domain is not Domain.CATEGORICAL:
+            return part
+        return jnp.repeat(_grouped(block, part).all(-1), block.states, -1)
+
+    return _by_block(layout, free, whole)
+
+
+def excluded_states(layout: Layout, on: Bool[Array, "*batch n"]) -> Bool[Array, "*batch n"]:
+    """The units of categorical variables of which another state is on."""
+
+    def others(block: Block, part: Array) -> Array:
+        if block.domain is not Domain.CATEGORICAL:
+            return jnp.zeros_like(part)
+        groups = _grouped(block, part)
+        return (groups.any(-1, keepdims=True) & ~groups).reshape(part.shape)
+
+    return _by_block(layout, on, others)
+
+
+def _by_block(layout: Layout, x: Array, function: Callable[[Block, Array], Array]) -> Array:
+    if layout.is_binary:
+        return function(layout.blocks[0], x)
+    return jnp.concatenate([function(block, x[..., block.slice]) for block in layout.blocks], -1)
+
+
+def block_means(
+    block: Block, fields: Float[Array, "*batch size"], temperature: float | Array = 1.0
+) -> Float[Array, "*batch size"]:
+    """`means` of the units of one block."""
+    hard = is_zero(temperature)
+    check_discrete("means", block)
+    if block.domain is Domain.BINARY:
+        return 0.5 * (1.0 + jnp.sign(fields)) if hard else jax.nn.sigmoid(fields / temperature)
+    groups = _grouped(block, fields)
+    if hard:
+        best = (groups == groups.max(-1, keepdims=True)).astype(fields.dtype)
+        return (best / best.sum(-1, keepdims=True)).reshape(fields.shape)
+    return jax.nn.softmax(groups / temperature, -1).reshape(fields.shape)
+
+
+def _block_draw(block: Block, fields: Array, key: Key[Array, ""]) -> Array:
+    check_discrete("draw", block)
+    if block.domain is Domain.BINARY:
+        noise = logistic(key, fields.shape).astype(fields.dtype)
+        return (fields + noise > 0).astype(fields.dtype)
+    noise = gumbel(key, fields.shape).astype(fields.dtype)
+    states = _grouped(block, fields + noise).argmax(-1)
+    return jax.nn.one_hot(states, block.states, dtype=fields.dtype).reshape(fields.shape)
+
+
+def _grouped(block: Block, fields: Array) -> Array:
+    return fields.reshape(*fields.shape[:-1], -1, block.states)

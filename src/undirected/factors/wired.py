@@ -1,0 +1,152 @@
+"""What the groups of any order share: messages along an incidence of slots and units."""
+
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Layout, Variables
+from undirected.core.numerics import CERTAIN, NEG_INF
+from undirected.factors.base import Factor, Messages, Schedule, Temperature
+from undirected.factors.incidence import UNUSED, Incidence, binary_units, check_scopes, connect
+from undirected.factors.sums import binary_share
+
+HARD = 0.1 * CERTAIN
+"""Log-odds beyond this come from a hard factor or from evidence."""
+
+
+class Wired(Factor):
+    """A group whose factors send messages along an incidence; beliefs about it carry none.
+
+    An author writes `statistic`, `factor_messages` and `factor_beliefs`.
+    """
+
+    weight: eqx.AbstractVar[Array | None]
+    incidence: eqx.AbstractVar[Incidence | None]
+
+    @property
+    def wires(self) -> Incidence:
+        """The incidence of a group of potentials."""
+        if self.incidence is None:
+            raise UndirectedError(
+                f"{type(self).__name__}: this group holds beliefs; pass the potentials"
+            )
+        return self.incidence
+
+    @property
+    def idle(self) -> float:
+        """The value of a slot that is not used."""
+        return 0.0
+
+    def check(self, layout: Layout) -> None:
+        """The group must have been made for as many units."""
+        if self.wires.n != layout.n:
+            raise UndirectedError(
+                f"{type(self).__name__}: a group made for {self.wires.n} units, on a layout of "
+                f"{layout.n}"
+            )
+
+    def factor_messages(
+        self, cavity: Float[Array, "W F"], temperature: Temperature
+    ) -> Float[Array, "W F"]:
+        """The message of every factor to each of its slots, from the cavity fields."""
+        raise self._refusal("messages")
+
+    def factor_beliefs(
+        self, cavity: Float[Array, "W F"], temperature: Temperature
+    ) -> tuple[Self, Float[Array, " F"]]:
+        """Expected statistics of the factors, and T log of the sum over their states.
+
+        The sum is measured from the best state of each variable alone.
+        """
+        raise self._refusal("beliefs")
+
+    def slot_normalisers(
+        self, cavity: Float[Array, "W F"], sent: Float[Array, "W F"], temperature: Temperature
+    ) -> Float[Array, " F"]:
+        """Log normalisers of every factor's variables with its messages, measured likewise."""
+        return binary_share(cavity, sent, temperature).sum(0)
+
+    def as_beliefs(self, weight: Array | None) -> Self:
+        """Beliefs about this group from its expected statistic: without the incidence."""
+        none = lambda leaf: leaf is None  # noqa: E731
+        return eqx.tree_at(lambda f: (f.weight, f.incidence), self, (weight, None), is_leaf=none)
+
+    def from_gradient(self, slope: Self) -> Self:
+        return self.as_beliefs(slope.weight)
+
+    def init_messages(self, layout: Layout) -> Messages:
+        """No message: a table or a constraint that has said nothing prefers no state."""
+        zeros = jnp.zeros(self.wires.units.shape, jnp.result_type(float))
+        return Messages(zeros, zeros[:0], jnp.zeros(layout.n, zeros.dtype))
+
+    def update_messages(
+        self, layout: Layout, total: Float[Array, " n"], messages: Messages, schedule: Schedule
+    ) -> Messages:
+        """Messages are at most certain: around a loop, sums of certainties would grow forever."""
+        fresh = self.factor_messages(self._cavity(total, messages), schedule.temperature)
+        forward = schedule.mix(jnp.clip(fresh, NEG_INF, CERTAIN), messages.forward)
+        return Messages(forward, messages.backward, self.wires.gather(forward))
+
+    def beliefs(
+        self,
+        layout: Layout,
+        total: Float[Array, " n"],
+        unary: Float[Array, " n"],
+        messages: Messages,
+        temperature: Temperature,
+    ) -> tuple[Self, Float[Array, ""]]:
+        cavity, sent = self._cavity(total, messages), messages.forward
+        mean, log_z = self.factor_beliefs(cavity, temperature)
+        return mean, (log_z - self.slot_normalisers(cavity, sent, temperature)).sum()
+
+    def without_decided(self, messages: Messages, decided: Bool[Array, " n"]) -> Messages:
+        """The messages to units that are not decided; an unused slot counts as decided."""
+        deaf = self.wires.spread(decided, True)
+        forward = jnp.where(deaf, 0.0, messages.forward)
+        return Messages(forward, messages.backward, self.wires.gather(forward))
+
+    def _cavity(self, total: Float[Array, " n"], messages: Messages) -> Float[Array, "W F"]:
+        """The fields of the units without this factor's messages; an unused slot is certain."""
+        idle = CERTAIN if self.idle else NEG_INF
+        return self.wires.spread(total, idle) - messages.forward
+
+    def scopes(self, layout: Layout) -> list[Int[np.ndarray, "F d"]]:
+        owner = np.append(Variables.of(layout).owner, UNUSED)
+        return [owner[np.asarray(self.wires.units)].T]
+
+    def binary_scopes(self, layout: Layout) -> Int[Array, "F d"]:
+        """The variable of every slot of a group of binary variables, -1 where it is not used."""
+        owner = jnp.append(jnp.asarray(Variables.of(layout).owner), UNUSED)
+        return owner[self.wires.units].T
+
+
+def family(caller: str, layout: Layout, many: ArrayLike, one: ArrayLike) -> Incidence:
+    """The incidence of factors with many slots of one kind and one of another at the end."""
+    many, one = np.asarray(many), np.asarray(one)
+    if many.ndim != 2 or many.shape[1] < 1 or one.shape != many.shape[:1]:
+        raise UndirectedError(
+            f"{caller}: got variables of shape {many.shape} and {one.shape}; pass (factors, at "
+            "least one) and (factors,)"
+        )
+    both: Int[np.ndarray, "F d"] = np.concatenate([many, one[:, None]], 1)
+    found = check_scopes(caller, Variables.of(layout), both)
+    empty = (found[:, :-1] == UNUSED).all(1) | (found[:, -1] == UNUSED)
+    if empty.any():
+        raise UndirectedError(
+            f"{caller}: factor {np.flatnonzero(empty)[0]} lacks its last variable or all others"
+        )
+    return connect(layout, binary_units(caller, layout, found))
+
+
+def check_size(group: str, slots: int, most: int) -> None:
+    """Refuse explicit tables of binary variables that would be too large."""
+    if 2**slots > most:
+        raise UndirectedError(
+            f"tables: a {group} factor has {slots} variables, a table of 2^{slots} entries "
+            f"(limit {most:,}); use belief propagation"
+        )

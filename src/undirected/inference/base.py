@@ -1,0 +1,125 @@
+"""One contract for every inference routine: a model or potentials in, beliefs out.
+
+An author writes `infer` for one instance. The base class lowers a model, refuses what is neither
+model nor potentials, maps over leading batch axes, compiles once per shape, and says in `status`
+how it went.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.numerics import NEG_INF, is_traced
+from undirected.core.potentials import Beliefs, Potentials, Status, batch_axes, lowered
+from undirected.core.units import best
+
+
+class Decoded(NamedTuple):
+    """Best states of one or many instances, and how they were found."""
+
+    x: Float[Array, "*batch n"]
+    status: Int[Array, "*batch"]
+    iterations: Int[Array, "*batch"]
+
+    @property
+    def converged(self) -> Array:
+        """Whether each search reached its goal."""
+        return self.status == Status.CONVERGED
+
+
+class Inference(eqx.Module):
+    """A routine that turns potentials into beliefs of the same shape.
+
+    Its fields are its hyper-parameters. `on_host` routines run in NumPy, one instance after the
+    other, and cannot be traced by `jit` or `vmap`.
+    """
+
+    on_host: ClassVar[bool] = False
+
+    def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+        """Beliefs of one instance: what an author writes."""
+        raise NotImplementedError
+
+    @property
+    def finds_best_state(self) -> bool:
+        """Whether the beliefs are those of a best state, so that `decode` may be asked."""
+        return False
+
+    def __call__(self, model: Any, key: Key[Array, ""] | None = None) -> Beliefs:
+        """Beliefs about a model, or about potentials with any number of leading batch axes.
+
+        Args:
+            model: a model that lowers to potentials, or potentials; unary fields and evidence may
+                lead with batch axes.
+            key: for routines that draw random numbers; instances get keys of their own.
+
+        Returns:
+            Beliefs with the batch axes of the potentials.
+        """
+        p = lowered(type(self).__name__, model)
+        if self.on_host:
+            return _on_host(self, p, key)
+        return _compiled(self, p, key)
+
+    def decode(self, model: Any, key: Key[Array, ""] | None = None) -> Decoded:
+        """The best state of every instance, for routines that look for one."""
+        name = type(self).__name__
+        p = lowered(name, model)
+        if not self.finds_best_state:
+            raise UndirectedError(
+                f"{name}: this routine finds marginals, not a best state; use MaxProduct, MPLP, "
+                "LinearProgram or a temperature of 0"
+            )
+        found = self(p, key)
+        return Decoded(best(p.layout, found.unary - 0.5), found.status, found.iterations)
+
+
+@eqx.filter_jit
+def _compiled(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+    return _mapped(routine, p, key)
+
+
+def _mapped(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+    """The routine over the leading axes of the potentials, the first axis outermost."""
+    if p.unary.ndim == 1:
+        return _judged(routine.infer(p, key))
+    keys = None if key is None else jax.random.split(key, len(p.unary))
+    axes = (batch_axes(p), None if key is None else 0)
+    return jax.vmap(lambda q, k: _mapped(routine, q, k), in_axes=axes)(p, keys)
+
+
+def _judged(beliefs: Beliefs) -> Beliefs:
+    """The status with what every routine may meet: numbers that are not finite, no state at all."""
+    finite = jnp.isfinite(beliefs.log_z) & jnp.isfinite(beliefs.unary).all()
+    status = jnp.where(beliefs.log_z < 0.5 * NEG_INF, int(Status.INFEASIBLE), beliefs.status)
+    status = jnp.where(finite, status, int(Status.NOT_FINITE)).astype(jnp.int32)
+    return eqx.tree_at(lambda b: b.status, beliefs, status)
+
+
+def _on_host(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+    """Instance after instance, outside of any compiled program."""
+    name = type(routine).__name__
+    if is_traced(p):
+        raise UndirectedError(
+            f"{name}: runs in NumPy and cannot be traced by jit, vmap or grad; call it outside"
+        )
+    if p.unary.ndim == 1:
+        return _judged(routine.infer(p, key))
+    rows = [_on_host(routine, instance(p, i), key) for i in range(len(p.unary))]
+    if not rows:
+        raise UndirectedError(f"{name}: got potentials of 0 instances; pass at least one")
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
+
+
+def instance(p: Potentials, i: int) -> Potentials:
+    """One instance of potentials with a leading batch axis."""
+    return eqx.tree_at(lambda q: (q.unary, q.evidence), p, (p.unary[i], p.evidence[i]))
+
+
+def finished(iterations: int = 1) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """Status and iterations of a routine that always reaches its goal."""
+    return jnp.asarray(int(Status.CONVERGED)), jnp.asarray(iterations)

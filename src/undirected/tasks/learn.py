@@ -1,0 +1,132 @@
+"""Learning with defaults: an objective, an optimiser and batches that suit model and data."""
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jaxtyping import Array, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.protocols import Marginal, Objective, Summable
+from undirected.core.random import make_key
+from undirected.inference import MeanField, SumProduct
+from undirected.learning import (
+    Batches,
+    Conditional,
+    FitResult,
+    Persistent,
+    PseudoLikelihood,
+    TwoPhase,
+)
+from undirected.learning import fit as run_fit
+from undirected.tasks.choose import kernel_for
+from undirected.tasks.rows import visible_rows
+
+STEPS = 4000
+"""Steps of a fit of which neither steps nor epochs are given, within 3 to 200 epochs."""
+
+
+def fit(
+    model: Any,
+    data: Any,
+    objective: Objective | None = None,
+    optimiser: optax.GradientTransformation | None = None,
+    *,
+    steps: int | None = None,
+    epochs: float | None = None,
+    batch: int | None = None,
+    learning_rate: float = 2e-3,
+    key: Key[Array, ""] | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> FitResult:
+    """Fit a model to data; what is not given is chosen by what the model can do.
+
+    Args:
+        model: the model to start from.
+        data: rows over the visible units, NaN where an entry is missing; for a conditional model
+            the pair (features, rows); or `Batches`.
+        objective: by default pseudo-likelihood where nothing is hidden or missing, else persistent
+            contrastive divergence with the kernel that suits the model; for a conditional model
+            belief propagation.
+        optimiser: by default Adam, whose rate falls to 0 over the second half.
+        steps: number of steps.
+        epochs: number of passes over the rows, instead of steps.
+        batch: rows of a step.
+        learning_rate: of the default optimiser.
+        key: of all random numbers.
+        seed: the same as a number; pass one of the two.
+        options: more settings of `undirected.learning.fit`, such as `validate` or `store`.
+
+    Returns:
+        A `FitResult`; its `model` is the fitted one.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 50, 0)
+        >>> fitted = un.fit(un.Ising.create(3), rows, steps=200, learning_rate=0.05).model
+        >>> float(un.query(fitted, [[1, float("nan"), 0]])[0, 1]) > 0.9
+        True
+    """
+    own_key = make_key("fit", key, seed)
+    batches = data if isinstance(data, Batches) else _batches(model, data, batch, seed)
+    if steps is None and epochs is None:
+        epochs = float(np.clip(STEPS * batches.size / batches.rows, 3, 200).round())
+    total = batches.steps(epochs) if epochs is not None else steps or 0
+    return run_fit(
+        model,
+        objective or objective_for(model, _has_missing(batches.data)),
+        optimiser or falling_adam(float(learning_rate), total),
+        batches,
+        own_key,
+        steps=steps,
+        epochs=epochs,
+        **options,
+    )
+
+
+def objective_for(model: Any, missing: bool = False) -> Objective:
+    """The objective that suits a model: see `fit`."""
+    if not hasattr(model, "layout"):
+        if hasattr(model, "at"):
+            return Conditional(TwoPhase(SumProduct(iterations=20, tolerance=None)))
+        raise UndirectedError(
+            f"fit: a {type(model).__name__} has no layout of units; pass a model, or an objective"
+        )
+    everything_seen = model.layout.n == model.layout.n_visible
+    if everything_seen and not missing and isinstance(model, Marginal):
+        return PseudoLikelihood()
+    posterior = None if isinstance(model, Summable) else MeanField(iterations=20)
+    return Persistent(kernel_for(model), chains=100, posterior=posterior)
+
+
+@lru_cache(maxsize=64)
+def falling_adam(rate: float, steps: int) -> optax.GradientTransformation:
+    """Adam whose rate stays for half of the steps and then falls to 0 along a line."""
+    return optax.adam(optax.linear_schedule(rate, 0.0, steps - steps // 2, steps // 2))
+
+
+def _batches(model: Any, data: Any, size: int | None, seed: int | None) -> Batches:
+    if isinstance(data, tuple | list) and len(data) == 2 and hasattr(model, "at"):
+        rows = tuple(np.asarray(part, np.float32) for part in data)
+        count = len(rows[0])
+    elif hasattr(model, "layout"):
+        rows = visible_rows("fit", model.layout, data)
+        count = len(rows)
+    else:
+        raise UndirectedError(
+            f"fit: data for a {type(model).__name__} are a {type(data).__name__}; pass a pair "
+            "(features, rows), or Batches"
+        )
+    size = size or int(np.clip(count // 20, 10, 100))
+    return Batches(rows, size, int(seed or 0))
+
+
+def _has_missing(data: Any) -> bool:
+    return any(
+        bool(np.isnan(leaf).any()) if np.issubdtype(leaf.dtype, np.floating) else False
+        for leaf in map(np.asarray, jax.tree.leaves(data))
+    )

@@ -1,0 +1,248 @@
+"""Questions to a model: the probability of what is not known, given what is."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+from numpy.typing import ArrayLike
+
+from undirected.core.chunks import BUDGET, map_rows, potential_bytes
+from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.layout import Layout, check_discrete, marginals
+from undirected.core.potentials import Potentials, Status, clamp, lowered
+from undirected.core.protocols import Lowerable
+from undirected.core.random import make_key
+from undirected.inference import Elimination, Exact, Inference, MaxProduct, MeanField, SumProduct
+from undirected.sampling import run_chains
+from undirected.tasks.choose import kernel_for
+from undirected.tasks.rows import clamped_start, evidence_row, visible_rows
+
+METHODS = ("auto", "bp", "mf", "gibbs", "exact", "map")
+SMALL_TABLES = 2**22
+"""Entries of all tables of an elimination that is tried before belief propagation."""
+BURN_IN, DRAWS = 200, 2000
+"""Sweeps of a chain that answers a row: to settle, and to average."""
+
+
+class Answers(NamedTuple):
+    """Rows with every missing entry filled in, and how the inference of each row went."""
+
+    values: Float[np.ndarray, "rows v"]
+    status: Int[np.ndarray, " rows"]
+
+    @property
+    def converged(self) -> float:
+        """The share of rows whose inference reached its goal."""
+        return float((self.status == Status.CONVERGED).mean()) if len(self.status) else 1.0
+
+
+def query(
+    model: Any,
+    rows: ArrayLike | None = None,
+    *,
+    given: Any = None,
+    method: str | Inference = "auto",
+    key: Key[Array, ""] | None = None,
+    seed: int | None = None,
+) -> Any:
+    """What a model says about variables that are not known, given those that are.
+
+    Args:
+        model: any model of discrete units, or one that can be sampled.
+        rows: a table over the visible units (rows, v), NaN where an entry is asked for.
+        given: without rows, one question by names: `{variable: state}`, or a row with NaN.
+        method: "bp" (belief propagation), "mf" (mean field), "exact", "gibbs", "map" (the most
+            probable joint completion), an inference routine, or "auto": exact where that is cheap,
+            else belief propagation, else chains.
+        key: of methods that draw random numbers.
+        seed: the same as a number; pass one of the two.
+
+    Returns:
+        For rows, the table with every NaN replaced by the probability of a one (by the mean, for
+        real units). For one question `{variable: {state: probability}}` of all visible variables
+        that are not given, in the order they were declared.
+
+    Example:
+        >>> import undirected as un
+        >>> net = un.markov_network([2, 2], {(0, 1): [[3, 1], [1, 3]]})
+        >>> un.query(net, given={0: 1})
+        {1: {0: 0.25, 1: 0.75}}
+        >>> un.query(net, [[1, float("nan")]]).tolist()
+        [[1.0, 0.75]]
+    """
+    if rows is not None:
+        if given is not None:
+            raise UndirectedError("query: got both rows and given; put what is known into the rows")
+        return answer_rows(model, rows, method=method, key=key, seed=seed).values
+    layout = _layout(model)
+    check_discrete("query: an answer by names", *layout.blocks)
+    row = evidence_row("query", layout, given)
+    found = answer_rows(model, row[None], method=method, key=key, seed=seed)
+    return _by_name(layout, row, found.values[0])
+
+
+def answer_rows(
+    model: Any,
+    rows: ArrayLike,
+    *,
+    method: str | Inference = "auto",
+    key: Key[Array, ""] | None = None,
+    seed: int | None = None,
+    budget: int = BUDGET,
+    progress: Callable[[int, int], None] | None = None,
+) -> Answers:
+    """`query` of rows, with the status of every row; in chunks whose memory is bounded.
+
+    Rows whose belief propagation does not settle are asked once more, with damping.
+    """
+    own_key, layout = make_key("query", key, seed), _layout(model)
+    values = visible_rows("query", layout, rows)
+    routine = _routine(model, method, len(values))
+    if routine is None:
+        return _by_chains(model, values, own_key, budget, progress)
+    found = _by_inference(model, values, routine, own_key, budget, progress)
+    open_ = found.status == Status.ROUNDS_SPENT
+    if open_.any() and routine == SETTLING:
+        again = _by_inference(model, values[open_], DAMPED, own_key, budget, None)
+        found.values[open_], found.status[open_] = again
+    if (found.status == Status.INFEASIBLE).any() and not isinstance(method, Inference):
+        row = int(np.flatnonzero(found.status == Status.INFEASIBLE)[0])
+        raise NotFinite(
+            f"query: what is known in row {row} contradicts itself: no state of the model agrees "
+            "with it"
+        )
+    return found
+
+
+SETTLING = SumProduct(iterations=100, tolerance=1e-3)
+DAMPED = SumProduct(iterations=500, tolerance=1e-3, damping=0.5)
+NAMED: dict[str, Inference] = {
+    "bp": SETTLING,
+    "map": MaxProduct(iterations=200, tolerance=1e-3, damping=0.5),
+    "mf": MeanField(iterations=200),
+}
+
+
+def _routine(model: Any, method: str | Inference, rows: int) -> Inference | None:
+    """The inference routine of a method; None for chains."""
+    if isinstance(method, Inference):
+        return method
+    if method not in METHODS:
+        raise UndirectedError(
+            f"query: method {method!r:.40} is unknown; pass one of {', '.join(METHODS)}"
+        )
+    if method == "gibbs":
+        return None
+    if method in NAMED:
+        return NAMED[method]
+    exact = _affordable(model, rows, always=method == "exact")
+    if exact is not None:
+        return exact
+    if isinstance(model, Lowerable):
+        groups = model.lower().factors
+        if groups and all(group.offers("update_messages") for group in groups):
+            return SETTLING
+    return None
+
+
+def _affordable(model: Any, rows: int, always: bool) -> Inference | None:
+    """An exact routine: elimination for a single question to a sparse model, else enumeration."""
+    if not isinstance(model, Lowerable):
+        if always:
+            raise UndirectedError(f"query: {type(model).__name__} has no exact inference")
+        return None
+    p = model.lower()
+    blocks = range(len(p.layout.blocks))
+    dense = any(f.separated_by((i,)) for f in p.factors for i in blocks)
+    sparse = not dense and all(f.offers("tables") for f in p.factors)
+    if sparse and (always or rows == 1):
+        return Elimination(most=Elimination().most if always else SMALL_TABLES)
+    return Exact() if always else None
+
+
+def _by_inference(
+    model: Any,
+    values: np.ndarray,
+    routine: Inference,
+    key: Key[Array, ""],
+    budget: int,
+    progress: Callable[[int, int], None] | None,
+) -> Answers:
+    p = lowered("query", model)
+    if routine.on_host:
+        found = [_on_host(p, row, routine) for row in values]
+        return Answers(*(np.stack(parts) for parts in zip(*found, strict=True)))
+
+    def answer(chunk: Array, start: int) -> tuple[Array, Array]:
+        return _answer(routine, p, chunk, jax.random.fold_in(key, start))
+
+    means, status = map_rows(answer, values, potential_bytes(p), budget=budget, progress=progress)
+    return Answers(np.where(np.isnan(values), means, values), status.copy())
+
+
+@eqx.filter_jit
+def _answer(
+    routine: Inference, p: Potentials, rows: Float[Array, "rows v"], key: Key[Array, ""]
+) -> tuple[Float[Array, "rows v"], Int[Array, " rows"]]:
+    beliefs = routine(clamp(p, ~jnp.isnan(rows), rows), key)
+    return beliefs.unary[:, : rows.shape[1]], beliefs.status
+
+
+def _on_host(p: Potentials, row: np.ndarray, routine: Inference) -> tuple[np.ndarray, np.ndarray]:
+    beliefs = routine(clamp(p, jnp.asarray(~np.isnan(row)), jnp.asarray(row)))
+    means = np.asarray(beliefs.unary)[: len(row)]
+    return np.where(np.isnan(row), means, row), np.asarray(beliefs.status)
+
+
+def _by_chains(
+    model: Any,
+    values: np.ndarray,
+    key: Key[Array, ""],
+    budget: int,
+    progress: Callable[[int, int], None] | None,
+) -> Answers:
+    """Means of chains, one a row, whose known entries stay as they are."""
+    kernel = kernel_for(model)
+
+    def answer(chunk: Array, start: int) -> Array:
+        start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
+        x, free = clamped_start(model, chunk, start_key)
+        chains = run_chains(
+            kernel, model, x, run_key, burn_in=BURN_IN, samples=DRAWS, free=free, keep=False
+        )
+        return chains.chain_means[:, : chunk.shape[1]]
+
+    size = 400 * model.layout.n
+    means = map_rows(answer, values, size, budget=budget, progress=progress)
+    settled = np.full(len(values), int(Status.CONVERGED))
+    return Answers(np.where(np.isnan(values), means, values), settled)
+
+
+def _layout(model: Any) -> Layout:
+    if not hasattr(model, "layout"):
+        raise UndirectedError(
+            f"query: got a {type(model).__name__}; pass a model, or for a conditional one "
+            "model.at(features)"
+        )
+    return model.layout
+
+
+def _by_name(
+    layout: Layout, row: Float[np.ndarray, " v"], means: Float[np.ndarray, " v"]
+) -> dict[Hashable, dict[Hashable, float]]:
+    """Probabilities of the states of every visible variable that is not given."""
+    visible = Layout(tuple(block for block in layout.blocks if block.visible))
+    known = ~np.isnan(row[visible.variables.first])
+    table = np.asarray(marginals(visible, jnp.asarray(means)), float)
+    found = {}
+    for variable, name in zip(layout.order, layout.names, strict=True):
+        if variable < len(known) and not known[variable]:
+            states = layout.states_of(variable)
+            shares = table[variable, : len(states)]
+            pairs = zip(states, shares.tolist(), strict=True)
+            found[name] = {state: round(share, 7) for state, share in pairs}
+    return found

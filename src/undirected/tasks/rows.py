@@ -1,0 +1,81 @@
+"""Rows and evidence as users give them, for the units of any model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Domain, Layout
+from undirected.core.potentials import observe, potentials
+from undirected.sampling import init_state
+
+
+def visible_rows(caller: str, layout: Layout, rows: ArrayLike) -> Float[np.ndarray, "rows v"]:
+    """Rows over the visible units, NaN where an entry is not known; one row may be flat."""
+    try:
+        found = np.asarray(rows, np.float32)
+    except (TypeError, ValueError) as error:
+        raise UndirectedError(
+            f"{caller}: rows are no table of numbers ({error}); pass an array, NaN for what is "
+            "not known"
+        ) from error
+    found = found[None] if found.ndim == 1 else found
+    if found.ndim != 2 or found.shape[1] != layout.n_visible:
+        raise UndirectedError(
+            f"{caller}: rows have shape {np.shape(rows)}; pass (rows, {layout.n_visible}), one "
+            "entry for each visible unit"
+        )
+    for block in layout.blocks:
+        if block.visible:
+            _check_block(caller, block, found[:, block.slice])
+    return found
+
+
+def _check_block(caller: str, block: Any, part: Float[np.ndarray, "rows size"]) -> None:
+    wrong = np.isinf(part)
+    wanted = "finite numbers"
+    if block.domain in (Domain.BINARY, Domain.CATEGORICAL):
+        wrong, wanted = ~np.isnan(part) & (part != 0) & (part != 1), "0 or 1"
+    elif block.domain is Domain.NONNEGATIVE:
+        wrong, wanted = part < 0, "numbers of 0 or more"
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise UndirectedError(
+            f"{caller}: the value in row {row}, column {block.start + column} is "
+            f"{part[row, column]:g}; wanted {wanted}, or NaN"
+        )
+
+
+def evidence_row(caller: str, layout: Layout, given: Any) -> Float[np.ndarray, " v"]:
+    """One row of visible units from `{variable: state}`, a row with NaN, or None."""
+    if given is None:
+        return np.full(layout.n_visible, np.nan, np.float32)
+    if not isinstance(given, Mapping):
+        rows = visible_rows(caller, layout, given)
+        if len(rows) != 1:
+            raise UndirectedError(f"{caller}: `given` has {len(rows)} rows; pass one")
+        return rows[0]
+    held = observe(potentials(layout, jnp.zeros(layout.n)), given).evidence
+    held = np.asarray(held)[: layout.n_visible]
+    row = np.where(held == 0, np.nan, held > 0).astype(np.float32)
+    for block in layout.blocks:  # the state that stays is the one that is not excluded
+        if block.visible and block.domain is Domain.CATEGORICAL:
+            part = row[block.slice].reshape(-1, block.states)
+            known = (part == 0).sum(1) == block.states - 1
+            row[block.slice] = np.where(known[:, None] & np.isnan(part), 1.0, part).ravel()
+    return row
+
+
+def clamped_start(
+    model: Any, rows: Float[Array, "rows v"], key: Any
+) -> tuple[Float[Array, "rows n"], Array]:
+    """Random states of one chain a row whose known entries are set, and the mask of the others."""
+    layout, seen = model.layout, ~jnp.isnan(rows)
+    x = init_state(model, (len(rows),), key)
+    x = x.at[:, : rows.shape[1]].set(jnp.where(seen, rows, x[:, : rows.shape[1]]))
+    hidden = jnp.ones((len(rows), layout.n - rows.shape[1]), bool)
+    return x, jnp.concatenate([~seen, hidden], 1)

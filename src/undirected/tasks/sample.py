@@ -1,0 +1,80 @@
+"""Samples of a model, free or given what is known."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key
+
+from undirected.core.chunks import BUDGET, map_rows
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Layout, marginals
+from undirected.core.protocols import Kernel
+from undirected.core.random import make_key
+from undirected.sampling import run_chains
+from undirected.tasks.choose import kernel_for
+from undirected.tasks.rows import clamped_start, evidence_row
+
+
+def sample(
+    model: Any,
+    count: int = 100,
+    *,
+    given: Any = None,
+    sweeps: int = 1000,
+    kernel: Kernel | None = None,
+    key: Key[Array, ""] | None = None,
+    seed: int | None = None,
+    budget: int = BUDGET,
+    progress: Callable[[int, int], None] | None = None,
+) -> Any:
+    """Independent samples of the visible units, each from a chain of its own.
+
+    Args:
+        model: any model that can be sampled.
+        count: number of samples.
+        given: what is known: `{variable: state}` by names, or a row with NaN for the rest.
+        sweeps: steps of every chain, from a random start.
+        kernel: the sampler; by default the Gibbs kernel that suits the model.
+        key: of all draws.
+        seed: the same as a number; pass one of the two.
+        budget: bytes that the chains of one chunk may take.
+        progress: told the samples done and the samples in all.
+
+    Returns:
+        An array (count, visible units); for a network with names `{variable: array of states}`.
+
+    Example:
+        >>> import undirected as un
+        >>> un.sample(un.Ising.create(3), 5, given=[1, 1, float("nan")], sweeps=10).shape
+        (5, 3)
+    """
+    for name, value in (("count", count), ("sweeps", sweeps)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise UndirectedError(f"sample: {name} is {value!r:.40}; pass a whole number from 1")
+    mover, own_key = kernel_for(model) if kernel is None else kernel, make_key("sample", key, seed)
+    layout = model.layout
+    rows = np.broadcast_to(evidence_row("sample", layout, given), (count, layout.n_visible))
+
+    def draw(chunk: Array, start: int) -> Array:
+        start_key, run_key = jax.random.split(jax.random.fold_in(own_key, start))
+        x, free = clamped_start(model, chunk, start_key)
+        chains = run_chains(
+            mover, model, x, run_key, burn_in=sweeps - 1, samples=1, free=free, keep=False
+        )
+        return chains.state.x[:, : layout.n_visible]
+
+    found = map_rows(draw, rows, 64 * layout.n, budget=budget, progress=progress)
+    return found if layout.labels is None else _by_name(layout, found)
+
+
+def _by_name(layout: Layout, found: np.ndarray) -> dict[Any, np.ndarray]:
+    """The states of every variable, in its user's words."""
+    states = np.asarray(marginals(layout, jnp.asarray(found))).argmax(-1)
+    answers = {}
+    for variable, name in zip(layout.order, layout.names, strict=True):
+        words = np.asarray(layout.states_of(variable))
+        answers[name] = words[states[:, variable]]
+    return answers

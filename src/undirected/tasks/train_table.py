@@ -1,0 +1,273 @@
+"""A model fitted to a table: kind, size and schedule chosen by the table unless they are given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool
+from numpy.typing import ArrayLike
+
+from undirected.core.errors import UndirectedError
+from undirected.evaluation import pseudo_log_likelihood
+from undirected.inference import Exact, QueryNetwork, SumProduct
+from undirected.learning import (
+    Batches,
+    ContrastiveDivergence,
+    FitResult,
+    Persistent,
+    Progress,
+    PseudoLikelihood,
+    QueryTraining,
+    TwoPhase,
+    query_losses,
+)
+from undirected.learning import fit as run_fit
+from undirected.learning.checkpointing import Store
+from undirected.learning.fit import Log
+from undirected.models import RBM, Ising
+from undirected.sampling import BlockGibbs, Gibbs
+from undirected.tasks.learn import falling_adam
+
+METHODS = ("pcd", "cd", "pl", "bp", "exact", "query-training")
+LAYERS = 10
+"""Sweeps of belief propagation that query training learns through."""
+BP_ROUNDS = 30
+MISSING = -1
+LEAST_VALID = 5
+"""Where fewer rows would be held out, none are."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a fit; None or "auto" is filled in from the table."""
+
+    model: str = "rbm"
+    method: str = "auto"
+    hidden: int | None = None
+    epochs: float | None = None
+    batch: int | None = None
+    learning_rate: float = 2e-3
+    validation: float = 0.1
+    patience: int | None = None
+    image: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A fitted model, the settings that were chosen, the run, and the rows it used."""
+
+    model: Any
+    settings: Settings
+    result: FitResult
+    train: np.ndarray
+    valid: np.ndarray
+
+
+def train_table(
+    values: ArrayLike,
+    settings: Settings | None = None,
+    *,
+    store: Store | None = None,
+    log: Log | None = None,
+    on_event: Callable[[Progress], None] | None = None,
+) -> Trained:
+    """Fit a model to a table of 0/1 (or, for query training, grey) values, which may have holes.
+
+    Args:
+        values: rows of values in [0, 1], NaN where one is missing.
+        settings: kind of model, method, size and schedule; what is left open is chosen by the
+            table.
+        store: where checkpoints go, so that a stopped run goes on; `io.checkpoint.Checkpoints`.
+        log: where metrics go; `io.metrics.MetricsLog`.
+        on_event: told the progress after every chunk of steps.
+
+    Returns:
+        The model that was best on held-out rows, with the settings and the whole `FitResult`.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 30, 0)
+        >>> un.train_table(rows, un.Settings(model="ising", epochs=3)).settings.method
+        'pl'
+    """
+    table = np.asarray(values, np.float32)
+    if table.ndim != 2:
+        raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
+    settings = choose(settings or Settings(), table)
+    train, valid = split(table, settings)
+    result = train_rows(train, valid, settings, store=store, log=log, on_event=on_event)
+    return Trained(result.best_model, settings, result, train, valid)
+
+
+def train_rows(
+    train: np.ndarray,
+    valid: np.ndarray,
+    settings: Settings,
+    *,
+    store: Store | None = None,
+    log: Log | None = None,
+    on_event: Callable[[Progress], None] | None = None,
+) -> FitResult:
+    """`train_table` with rows that are split and settings that are chosen already."""
+    assert settings.batch
+    assert settings.epochs
+    whole = np.where(np.isnan(train), MISSING, train)
+    coded = whole.astype(np.int8)
+    if (coded != whole).any():
+        coded = whole.astype(np.float32)
+    batches = Batches(coded, settings.batch, settings.seed, transform=_decode)
+    steps = batches.steps(settings.epochs)
+    return run_fit(
+        new_model(train, settings),
+        objective(settings),
+        falling_adam(settings.learning_rate, steps),
+        batches,
+        jax.random.key(settings.seed),
+        steps=steps,
+        log_every=steps_at_once(settings, train.shape[1]),
+        validate=validator(valid, settings),
+        validate_every=max(1, steps // 10) if len(valid) else None,
+        patience=settings.patience,
+        store=store,
+        save_every=15.0,
+        log=log,
+        on_event=on_event,
+    )
+
+
+def choose(settings: Settings, values: np.ndarray) -> Settings:
+    """Fill in what the user left open from the shape of the table, and check the rest."""
+    rows, columns = values.shape
+    missing = bool(np.isnan(values).any())
+    if settings.model not in ("rbm", "ising"):
+        raise UndirectedError(f"fit: model '{settings.model}' is unknown; pass rbm or ising")
+    if settings.method not in ("auto", *METHODS):
+        raise UndirectedError(
+            f"fit: method '{settings.method}' is unknown; pass one of {', '.join(METHODS)}"
+        )
+    if rows < 2:
+        raise UndirectedError(f"fit: the table has {rows} row; at least 2 are needed")
+    if not 0 <= settings.validation < 1:
+        raise UndirectedError(
+            f"fit: validation is {settings.validation}; pass a share of the rows from 0 up to 1"
+        )
+    for name in ("hidden", "epochs", "batch", "patience", "learning_rate"):
+        value = getattr(settings, name)
+        if value is not None and not 0 < value < np.inf:
+            raise UndirectedError(f"fit: {name.replace('_', ' ')} is {value}; pass a number over 0")
+    if settings.model == "ising" and settings.hidden is not None:
+        raise UndirectedError("fit: an Ising model has no hidden units; leave --hidden out")
+    method = settings.method
+    if method == "auto":
+        method = "pcd" if settings.model == "rbm" or missing else "pl"
+    if missing and method == "pl":
+        raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
+    count = held_out(values, settings)
+    if settings.patience is not None and not count:
+        raise UndirectedError(
+            f"fit: patience is {settings.patience}, but no rows are held out to judge by, because "
+            f"{settings.validation:g} of the complete rows is fewer than {LEAST_VALID}; raise "
+            "the share of validation rows, or leave patience out"
+        )
+    batch = settings.batch or int(np.clip(rows // 20, 10, 100))
+    epochs = settings.epochs or float(np.clip(4000 * batch / rows, 3, 200).round())
+    hidden = settings.hidden or int(np.clip(columns, 8, 256))
+    if settings.model == "ising":
+        hidden = None
+    return replace(settings, method=method, batch=min(batch, rows), epochs=epochs, hidden=hidden)
+
+
+def held_out(values: np.ndarray, settings: Settings) -> int:
+    """How many complete rows are kept for validation; none where there would be too few."""
+    complete = int((~np.isnan(values).any(1)).sum())
+    count = min(int(complete * settings.validation), 1000)
+    return 0 if count < LEAST_VALID or len(values) - count < 2 else count
+
+
+def split(values: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
+    """Training rows, and complete validation rows (none where there would be too few)."""
+    count = held_out(values, settings)
+    if not count:
+        return values, values[:0]
+    complete = np.flatnonzero(~np.isnan(values).any(1))
+    held = np.random.default_rng(settings.seed).choice(complete, count, replace=False)
+    keep = np.ones(len(values), bool)
+    keep[held] = False
+    return values[keep], values[held]
+
+
+def questions(x: np.ndarray, seed: int) -> Bool[np.ndarray, "rows v"]:
+    """The targets a query network is validated on: each entry with probability a half."""
+    return np.random.default_rng(seed).random(x.shape) < 0.5
+
+
+def steps_at_once(settings: Settings, columns: int) -> int:
+    """Steps between two looks at Ctrl-C and the clock: a second or two on a slow machine."""
+    assert settings.batch
+    sweeps = {"query-training": 3 * LAYERS, "bp": BP_ROUNDS}.get(settings.method, 1)
+    messages = settings.batch * columns * (settings.hidden or columns) * sweeps
+    return int(np.clip(10**9 // messages, 1, 100))
+
+
+def new_model(train: np.ndarray, settings: Settings) -> Any:
+    """The model before its first step: biases at the base rates of the columns."""
+    means = jnp.asarray(column_means(train))
+    if settings.model == "ising":
+        model = Ising.create(train.shape[1]).independent(means)
+    else:
+        assert settings.hidden
+        key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+        model = RBM.create(train.shape[1], settings.hidden, key, means=means)
+    if settings.method == "query-training":
+        return QueryNetwork(model, jnp.asarray(1.0), LAYERS)
+    return model
+
+
+def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], float] | None:
+    """What tells the best step, higher is better: pseudo-likelihood, or bits of random queries."""
+    if not len(valid):
+        return None
+    if settings.method != "query-training":
+        return lambda model, _: pseudo_log_likelihood(model, valid).mean
+    targets = jnp.asarray(questions(valid, settings.seed))
+    ask = eqx.filter_jit(lambda model, x: query_losses(model, x, targets))
+
+    def bits(model: Any, _: Any) -> float:
+        totals, counts = ask(model, jnp.asarray(valid, jnp.float32))
+        return -float(totals.sum() / counts.sum() / np.log(2))
+
+    return bits
+
+
+def objective(settings: Settings) -> Any:
+    """The objective of a method name."""
+    kernel = BlockGibbs() if settings.model == "rbm" else Gibbs()
+    match settings.method:
+        case "pcd":
+            return Persistent(kernel, chains=100)
+        case "cd":
+            return ContrastiveDivergence(kernel)
+        case "pl":
+            return PseudoLikelihood()
+        case "query-training":
+            return QueryTraining(reduction="mean")
+        case "bp":
+            bp = SumProduct(iterations=BP_ROUNDS, tolerance=1e-3, damping=0.2)
+            return TwoPhase(negative=bp, positive=bp)
+    return TwoPhase(negative=Exact(), positive=Exact())
+
+
+def column_means(values: np.ndarray) -> np.ndarray:
+    """Share of ones among the observed entries of each column, drawn a little towards 1/2."""
+    seen = (~np.isnan(values)).sum(0)
+    return ((np.nansum(values, 0) + 1.0) / (seen + 2.0)).astype(np.float32)
+
+
+def _decode(batch: jax.Array, key: jax.Array) -> jax.Array:
+    return jnp.where(batch == MISSING, jnp.nan, batch.astype(jnp.float32))
