@@ -157,6 +157,21 @@ def test_max_margin_gradients_with_exact_inference():
     assert_gradient(MaxMargin(Exact(0.0), hidden="max"), margin("max"))
 
 
+@pytest.mark.parametrize(
+    ("objective", "hidden"),
+    [(MaxMargin(MarginalMap()), "sum"), (MaxMargin(Exact(0.0), hidden="max"), "max")],
+)
+def test_max_margin_reports_the_violation(objective, hidden):
+    """The mean over rows of what enumeration says, as the loss and in the report."""
+    arrays, (x, v) = parameters(), pairs()
+    batch = jnp.asarray(x), jnp.asarray(v)
+    loss, (_, info) = Conditional(objective)(model_of(arrays), batch, None, jax.random.key(0))
+    each = [margin(hidden)(arrays, *row) for row in zip(x, v, strict=True)]
+    assert np.mean(each) > 0.1
+    assert float(loss) == pytest.approx(np.mean(each), abs=1e-6)
+    assert float(info["violation"]) == pytest.approx(np.mean(each), abs=1e-6)
+
+
 def test_perceptron_loss_is_the_gap_to_the_best_state_met():
     """A long search on a tiny model meets every state, so the loss is exact."""
 
