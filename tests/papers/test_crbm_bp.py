@@ -45,6 +45,24 @@ def test_models_start_at_the_regression():
     assert np.abs(alone["shown"] - regression["shown"]).max() > 0.2
 
 
+def test_a_model_that_only_gets_worse_is_left_at_its_start():
+    """Validation looks at the model before the first step, too."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (60, 5)).astype(np.uint8)
+    pair = x, x[:, :3]
+
+    def wrong(p, x, v):
+        return {"all": (float(((p > 0.5) != v).mean()), 0.0)}
+
+    task = Task(pair, pair, pair, score=wrong)
+    config = _images.SMOKE | {"epochs": 20, "rates": {"LR": [0.5], "CD": [100.0], "MLE": [1e-9]}}
+    regression = learn(task, "LR", config, 0)
+    assert regression["best"] > 0
+    spoilt = learn(task, "CD-1", config | {"epochs": 1}, 0, regression)
+    assert spoilt["best"] == 0
+    np.testing.assert_allclose(spoilt["shown"], regression["shown"], atol=0.05)
+
+
 def test_letters_are_counted_where_there_are_any():
     v = np.zeros((1, 3 * words.N_CLASSES), np.uint8)
     v[0, [4, words.N_CLASSES + 7]] = 1  # two letters, then nothing
