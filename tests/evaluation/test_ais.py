@@ -230,7 +230,7 @@ def test_bracket_runs_both_ways(rbm):
     path = ModelPath(model.independent(), model)
     for samples in (None, exact_samples(model, 100, 0)):
         both = bracket(path, BlockGibbs(), jax.random.key(0), samples=samples, betas=BETAS)
-        assert both.agree
+        assert both.meet
         assert both.interval[0] <= log_z <= both.interval[1]
         assert both.log_z == pytest.approx((both.lower.log_z + both.upper.log_z) / 2)
 
@@ -287,10 +287,23 @@ def test_bracket_says_when_the_sides_disagree():
     def result(low, high):
         return AISResult((low + high) / 2, 0.1, (low, high), np.zeros(2), 2.0, jnp.zeros((2, 1)))
 
-    assert Bracket(result(0, 2), result(1, 3)).agree
+    assert Bracket(result(0, 0.5), result(0.4, 0.9)).agree
     assert Bracket(result(1, 3), result(0, 2)).interval == (0, 3)
-    assert not Bracket(result(0, 1), result(2, 3)).agree
-    assert not Bracket(result(2, 3), result(0, 1)).agree
+    assert not Bracket(result(0, 0.1), result(0.2, 0.3)).agree
+    assert not Bracket(result(0.2, 0.3), result(0, 0.1)).agree
+
+
+def test_a_wide_bracket_is_no_agreement(rbm):
+    """Two betas: the sides meet over tens of nats."""
+    model, _ = rbm
+    path = ModelPath(model.independent(), model)
+    found = bracket(path, BlockGibbs(), jax.random.key(0), betas=2)
+    assert found.meet
+    assert found.spread == found.interval[1] - found.interval[0] > 10
+    assert found.width == 1
+    assert not found.agree
+    assert replace(found, width=1000.0).agree
+    assert bracket(path, BlockGibbs(), jax.random.key(0), betas=2, width=1000.0).agree
 
 
 class Still(eqx.Module):

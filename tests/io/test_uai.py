@@ -1,8 +1,11 @@
+import gzip
+import lzma
+
 import numpy as np
 import pytest
 
 from undirected.core.errors import BadFile
-from undirected.io.uai import UaiModel, read_uai, write_uai
+from undirected.io.uai import UaiModel, read_evidence, read_evidence_sets, read_uai, write_uai
 
 EXAMPLE = """MARKOV
 3
@@ -115,3 +118,88 @@ def test_other_files(tmp_path):
 def test_models_that_cannot_be(arguments, message):
     with pytest.raises(ValueError, match=message):
         UaiModel(*arguments)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gz", "xz"])
+def test_compressed_files(tmp_path, pack):
+    path = tmp_path / "model.uai.packed"
+    path.write_bytes(pack(EXAMPLE.encode()))
+    assert read_uai(path).tables[0].tolist() == [[4, 2], [1, 3]]
+    path.write_bytes(pack(b"1 2 0"))
+    assert read_evidence(path) == {2: 0}
+    for damaged in (pack(EXAMPLE.encode())[:-9], pack(EXAMPLE.encode())[:20] + bytes(40)):
+        path.write_bytes(damaged)
+        with pytest.raises(BadFile, match="packed: the compressed file is damaged or cut off"):
+            read_uai(path)
+
+
+def test_a_table_of_very_many_variables_is_refused_in_few_words(tmp_path):
+    path = tmp_path / "wide.uai"
+    scope = " ".join(map(str, range(2000)))
+    path.write_text(f"MARKOV\n2000\n{'2 ' * 2000}\n1\n2000 {scope}\n8\n1 1 1 1 1 1 1 1")
+    with pytest.raises(BadFile, match=r"scope 0 joins 2,000 variables; .* cannot be held") as found:
+        read_uai(path)
+    assert len(str(found.value)) < 250
+    path.write_text(f"MARKOV\n64\n{'9 ' * 64}\n1\n64 {' '.join(map(str, range(64)))}\n8\n1")
+    with pytest.raises(BadFile, match=r"8 entries; .* more than 10\^18 \(64 variables\)"):
+        read_uai(path)
+    path.write_text(f"MARKOV\n3\n2 2 2\n1\n40 {'1 ' * 40}\n8\n1")
+    with pytest.raises(BadFile, match=r"variable twice: \(1, 1, 1, 1, 1, 1, 1, 1, \.\.\.\)"):
+        read_uai(path)
+
+
+NETWORK = UaiModel((2, 2, 3), (), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "sets"),
+    [
+        ("0", [{}]),
+        ("0\n", [{}]),
+        ("2 0 1 2 2", [{0: 1, 2: 2}]),
+        ("2\n0 1\n2 2\n", [{0: 1, 2: 2}]),
+        ("1\n2 0 1 2 2", [{0: 1, 2: 2}]),
+        ("1\n0", [{}]),
+        ("2\n1 0 1\n2 1 0 2 1\n", [{0: 1}, {1: 0, 2: 1}]),
+        ("3 1 0 1 0 1 2 2", [{0: 1}, {}, {2: 2}]),
+        ("2 1 0 2 0", [{1: 0, 2: 0}]),  # one set {1: 0, 2: 0} rather than {0: 2} and nothing
+    ],
+)
+def test_evidence_of_both_generations(tmp_path, text, sets):
+    path = tmp_path / "a.uai.evid"
+    path.write_text(text)
+    assert list(read_evidence_sets(path, NETWORK)) == sets
+    if len(sets) == 1:
+        assert read_evidence(path) == sets[0]
+    else:
+        with pytest.raises(BadFile, match=f"holds {len(sets)} sets of evidence; wanted one"):
+            read_evidence(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: the file ends where the number of observed variables"),
+        ("x", "line 1: 'x' should be a number of the evidence, a whole number"),
+        ("1\n0 1.0", "line 2: '1.0' should be"),
+        ("1 -1 0", "'-1' should be"),
+        ("2 0 1 2", "1 numbers follow where set 1 has 1 observed variables; wanted 2 pairs"),
+        ("3", "the file ends before set 0; wanted 3 pairs .*, or 3 sets"),
+        ("1\n2 0 1", "line 2: 2 numbers follow where set 0 has 2 observed variables"),
+        ("1\n1 0 1\n5", "line 3: 5 comes after the last pair"),
+        ("1 3 0", "variable 3 is observed; variables are 0 to 2"),
+        ("1 2 3", "variable 2 has no state 3; pass one of 0 to 2"),
+        ("2 1 0 1 1", "variable 1 is observed twice"),
+        ("1 99999999999999999999 0", "should be a number of the evidence"),
+    ],
+)
+def test_what_is_wrong_with_evidence_is_named(tmp_path, text, message):
+    path = tmp_path / "bad.evid"
+    path.write_text(text)
+    with pytest.raises(BadFile, match=f"bad.evid.*{message}"):
+        read_evidence_sets(path, NETWORK)
+
+
+def test_evidence_files_that_are_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        read_evidence(tmp_path / "none.evid")

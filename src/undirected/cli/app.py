@@ -170,7 +170,7 @@ def evaluate(
     The partition function is exact where the model is small enough, otherwise estimated by annealed
     importance sampling from below and from above.
     """
-    from undirected.cli.answer import evaluate_table
+    from undirected.cli.evaluate import evaluate_table
 
     evaluate_table(model, table, header, method, chains, betas, seed, as_json)
 

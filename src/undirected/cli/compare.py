@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.cli import console
-from undirected.cli.answer import kernel_for, open_model, read_for
+from undirected.cli.answer import open_model, read_for
 from undirected.core.errors import UndirectedError
 from undirected.core.files import check_place
 from undirected.evaluation import log_mmd
@@ -30,6 +30,7 @@ from undirected.sampling import (
     ladder,
 )
 from undirected.sampling.perturb import PerturbedState
+from undirected.tasks import kernel_for
 
 MOST_ROWS = 2000
 Advance = Callable[[Any, Array, Key[Array, ""]], Any]

@@ -12,7 +12,7 @@ import numpy as np
 
 from undirected import data
 from undirected.cli import console
-from undirected.cli.answer import Saved, log_partition, query, sample_given
+from undirected.cli.answer import Saved
 from undirected.cli.restore import SIDE, restore
 from undirected.cli.train import train_with_bar
 from undirected.core.units import log_normaliser
@@ -23,7 +23,8 @@ from undirected.io.model_files import save_model
 from undirected.report.images import filters, image_grid
 from undirected.report.page import Image, Section, write_sections
 from undirected.report.tables import pivot
-from undirected.tasks import Settings
+from undirected.tasks import Settings, log_partition, query
+from undirected.tasks.sample import sample_units
 from undirected.tasks.train_table import column_means
 
 SHAPE = (28, 28)
@@ -81,25 +82,27 @@ def _score(
 ) -> tuple[list[dict[str, Any]], dict[str, list[str]]]:
     """Test log-likelihood against that of independent pixels."""
     console.say("estimating the log-likelihood by annealed importance sampling")
-    log_z, interval, _, agree = log_partition(saved, "ais", chains=100, betas=3000, seed=seed)
+    log_z = log_partition(
+        saved.model, method="ais", means=saved.means, chains=100, betas=3000, seed=seed
+    )
     base = saved.model.independent(saved.means)
     base_log_z = float(log_normaliser(base.layout, base.lower().fields))
     metric = "log-likelihood per digit (nats)"
     rows = [
         _row(metric, "higher", "independent pixels", log_likelihood(base, test, base_log_z)),
-        _row(metric, "higher", "RBM", log_likelihood(saved.model, test, log_z)),
+        _row(metric, "higher", "RBM", log_likelihood(saved.model, test, log_z.value)),
     ]
-    low, high = interval
-    meet = "estimates from below and above meet" if agree else "the two estimates do not meet"
+    low, high = log_z.interval
+    meet = log_z.sides is None or log_z.sides.meet
+    meet = "estimates from below and above meet" if meet else "the two estimates do not meet"
     return rows, {"log Z of the RBM": [f"{low:.1f} to {high:.1f} (99 %)", meet]}
 
 
 def _samples(model: Any, seed: int) -> np.ndarray:
     """Pixel probabilities at the end of 100 chains that started from noise."""
-    rows = jnp.full((100, model.n_visible), jnp.nan)
-    chains = sample_given(model, rows, jax.random.key(seed + 1), 5000, 1, keep=True)
-    assert chains.x is not None
-    return np.asarray(jax.nn.sigmoid(model.conditional(0, chains.x[-1])))
+    row = np.full(model.n_visible, np.nan, np.float32)
+    units = sample_units(model, 100, row, jax.random.key(seed + 1), sweeps=5000)
+    return np.asarray(jax.nn.sigmoid(model.conditional(0, jnp.asarray(units))))
 
 
 def _complete(
@@ -110,7 +113,7 @@ def _complete(
     seen, hidden = np.asarray(seen), np.asarray(hidden)
     answers = {"independent pixels": np.broadcast_to(means, test.shape)}
     for name, method in (("RBM, belief propagation", "bp"), ("RBM, Gibbs sampling", "gibbs")):
-        answers[name], _ = query(saved.model, seen, method, jax.random.key(seed))
+        answers[name] = query(saved.model, seen, method=method, seed=seed)
     rows = []
     for name, p in answers.items():
         wrong = error_rate(p > 0.5, test, hidden)

@@ -97,12 +97,15 @@ def lowered(caller: str, model: Any) -> Potentials:
     """The potentials of a model, or potentials as they are; anything else is refused."""
     if isinstance(model, Potentials):
         return model
-    if not hasattr(model, "lower"):
+    named = isinstance(model, type | str)  # a class has `lower` unbound, and text has another one
+    found = None if named or not hasattr(model, "lower") else model.lower()
+    if not isinstance(found, Potentials):
+        kind = type(model).__name__
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
         raise UndirectedError(
-            f"{caller}: got a {type(model).__name__}; pass a model that lowers to potentials, or "
-            "potentials"
+            f"{caller}: got {what}; pass a model that lowers to potentials, or potentials"
         )
-    return model.lower()
+    return found
 
 
 def shift(p: Potentials, unary: Float[Array, "*batch m"]) -> Potentials:
@@ -204,8 +207,8 @@ def _check_evidence(layout: Layout, mask: Any, x: Any) -> None:
     if wrong.any():
         place = tuple(np.argwhere(wrong)[0].tolist())
         raise UndirectedError(
-            f"clamp: the value at {place} is {x[place]}; pass 0 or 1 under the mask (and False in "
-            "the mask for what is not observed)"
+            f"clamp: the value at {place} is {x[place]:g}; pass 0 or 1 under the mask (and False "
+            "in the mask for what is not observed)"
         )
     for block in layout.blocks:
         if block.domain is not Domain.CATEGORICAL or block.stop > x.shape[-1]:
@@ -213,10 +216,11 @@ def _check_evidence(layout: Layout, mask: Any, x: Any) -> None:
         split = (*x.shape[:-1], block.variables, block.states)
         held = mask[..., block.slice].reshape(split)
         on = (held & (x[..., block.slice].reshape(split) == 1)).sum(-1)
-        if ((on > 1) | (held.all(-1) & (on == 0))).any():
+        wrong = (on > 1) | (held.all(-1) & (on == 0))
+        if wrong.any():
             raise UndirectedError(
-                f"clamp: a variable of block '{block.name}' has {on[on != 1].flat[0]} states at "
-                f"1; pass exactly one of its {block.states}"
+                f"clamp: a variable of block '{block.name}' has {on[wrong][0]} states at 1; pass "
+                f"exactly one of its {block.states}"
             )
 
 

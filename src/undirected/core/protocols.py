@@ -51,6 +51,20 @@ class Marginal(Summable, Protocol):
     def log_odds(self, v: Float[Array, "*batch v"]) -> Float[Array, "*batch v"]: ...
 
 
+@runtime_checkable
+class Separable(Model, Protocol):
+    """A model that knows itself without couplings, where annealing starts."""
+
+    def independent(self, means: Float[Array, " v"] | None = None) -> Any: ...
+
+
+@runtime_checkable
+class Conditionals(Model, Protocol):
+    """A model that has log p(v_i | all other visibles) itself, as continuous units need it."""
+
+    def log_conditionals(self, v: Float[Array, "*batch v"]) -> Float[Array, "*batch v"]: ...
+
+
 class Inference(Protocol):
     """A model or potentials in, beliefs of the same shape out; `inference.Inference` is one."""
 

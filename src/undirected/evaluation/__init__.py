@@ -1,7 +1,15 @@
 """Evaluation: numbers to report, each with its error."""
 
 from undirected.core.diagnostics import ess, rhat
-from undirected.evaluation.ais import AISResult, Bracket, ais, bracket, brackets, reverse_ais
+from undirected.evaluation.ais import (
+    AISResult,
+    Bracket,
+    ais,
+    ais_rows,
+    bracket,
+    brackets,
+    reverse_ais,
+)
 from undirected.evaluation.cross_entropy import (
     CalibrationBin,
     binary_cross_entropy,
@@ -24,6 +32,7 @@ __all__ = [
     "CalibrationBin",
     "Estimate",
     "ais",
+    "ais_rows",
     "binary_cross_entropy",
     "bracket",
     "brackets",

@@ -13,8 +13,10 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from undirected.core import rectified
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, check_discrete
+from undirected.core.potentials import Potentials
 from undirected.core.protocols import Kernel, Summable
 from undirected.core.units import draw, log_normaliser
 from undirected.evaluation.estimate import check_binary, check_data, check_finite
@@ -23,6 +25,9 @@ from undirected.factors import Squares
 BLOCK, ON_GPU = 0.5, 1000
 """Seconds of annealing after which the program looks up (a block takes up to twice as long), and
 betas of a block on a GPU, which does not wait for the host within a number of steps it knows."""
+
+
+CONTINUOUS = Domain.REAL, Domain.NONNEGATIVE
 
 
 @dataclass(frozen=True)
@@ -46,16 +51,29 @@ class AISResult:
 class Bracket:
     """log Z from both sides: `lower` is low and `upper` is high in expectation.
 
-    `agree` is False where the two intervals do not meet: the chains do not mix; take more betas.
+    The two agree where their intervals meet and span no more than `width` nats together. Where they
+    do not meet the chains do not mix, where they span more too little is known: take more betas.
     """
 
     lower: AISResult
     upper: AISResult
+    width: float = 1.0
 
     @property
     def agree(self) -> bool:
+        """Whether the sides meet within `width` nats: log Z is known that well."""
+        return self.meet and self.spread <= self.width
+
+    @property
+    def meet(self) -> bool:
+        """Whether the two intervals have a point in common, however wide they are."""
         low, high = self.lower.interval, self.upper.interval
         return max(low[0], high[0]) <= min(low[1], high[1])
+
+    @property
+    def spread(self) -> float:
+        """The length of `interval` in nats."""
+        return self.interval[1] - self.interval[0]
 
     @property
     def log_z(self) -> float:
@@ -126,8 +144,9 @@ def bracket(
     chains: int = 100,
     betas: int | ArrayLike = 1000,
     confidence: float = 0.99,
+    width: float = 1.0,
 ) -> Bracket:
-    """`ais` and `reverse_ais` on one path.
+    """`ais` and `reverse_ais` on one path, which agree within `width` nats or say that they do not.
 
     Without `samples` of the target the reverse run starts from the last states of the forward run,
     drawn again by their weights: good where the forward run is, blind to a mode that it missed.
@@ -138,7 +157,58 @@ def bracket(
         weights = jnp.asarray(lower.log_weights - lower.log_z)
         samples = lower.samples[jax.random.categorical(choice, weights, shape=(chains,))]
     upper = reverse_ais(path, kernel, samples, backward, betas=betas, confidence=confidence)
-    return Bracket(lower, upper)
+    return Bracket(lower, upper, width)
+
+
+def ais_rows(
+    path: Any,
+    kernel: Kernel,
+    v: ArrayLike,
+    key: Key[Array, ""],
+    *,
+    chains: int = 20,
+    betas: int | ArrayLike = 1000,
+) -> Float[np.ndarray, " rows"]:
+    """log sum_h exp(-E(v, h)) of every row by AIS over its hidden units, the visibles held.
+
+    Less log Z these are log-likelihoods of models whose hidden units cannot be summed out, such as
+    deep ones; Salakhutdinov & Hinton (2009). Each is a little low in expectation, the less the more
+    chains a row has and the more betas. Hidden units must be discrete.
+    """
+    schedule = _schedule(betas)
+    _check(path, 0.5)
+    layout = path.target.layout
+    hidden = [block for block in layout.blocks if not block.visible]
+    check_discrete("ais_rows", *hidden)
+    rows = jnp.asarray(check_data("ais_rows", layout, v))
+    first, rest = jax.random.split(key)
+    x, _ = _start(path.base, len(rows) * chains, first)
+    held = jnp.repeat(rows, chains, 0).astype(x.dtype)
+    x = jnp.concatenate([held, x[:, layout.n_visible :]], -1)
+    _, log_w = _anneal(path, _Held(kernel), x, schedule, rest)
+    ratios = np.asarray(log_w, np.float64).reshape(len(rows), chains)
+    check_finite("ais_rows: log weights", ratios)
+    top = ratios.max(1, keepdims=True)
+    log_means = (top + np.log(np.exp(ratios - top).mean(1, keepdims=True)))[:, 0]
+    # Without couplings the visibles add their own energy, the hiddens a constant.
+    visible = -path.base.energy(jnp.pad(rows, [(0, 0), (0, layout.n - layout.n_visible)]))
+    fields = path.base.lower().unary
+    constant = sum(log_normaliser(Layout((_alone(b),)), fields[b.slice]) for b in hidden)
+    return log_means + np.asarray(visible, np.float64) + float(constant)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A kernel that leaves visible units as they are."""
+
+    kernel: Any
+
+    def init(self, model: Any, x: Array, key: Key[Array, ""]) -> Any:
+        return self.kernel.init(model, x, key)
+
+    def step(self, model: Any, state: Any, free: Array, key: Key[Array, ""]) -> Any:
+        hidden = jnp.arange(model.layout.n) >= model.layout.n_visible
+        return self.kernel.step(model, state, free & hidden, key)
 
 
 def brackets(
@@ -176,23 +246,35 @@ def brackets(
 def _start(base: Any, chains: int, key: Key[Array, ""]) -> tuple[Array, Array]:
     """Exact samples of a model without couplings, and its log Z."""
     p = base.lower()
-    real = [i for i, block in enumerate(p.layout.blocks) if block.domain is Domain.REAL]
-    if not real:
+    if not any(block.domain in CONTINUOUS for block in p.layout.blocks):
         fields = jnp.broadcast_to(p.unary, (chains, p.layout.n))
         return draw(p.layout, fields, key), log_normaliser(p.layout, p.unary) + p.offset
     parts, log_z = [], p.offset
-    for i, block in enumerate(p.layout.blocks):
-        field, key = p.unary[block.slice], jax.random.fold_in(key, i)
-        if i in real:
-            (square,) = (f.weight for f in p.factors if isinstance(f, Squares) and f.block == i)
-            variance = -0.5 / square
-            noise = jax.random.normal(key, (chains, block.size), field.dtype)
-            parts.append((variance * field)[None] + jnp.sqrt(variance)[None] * noise)
-            log_z = log_z + 0.5 * (variance * field**2 + jnp.log(2 * jnp.pi * variance)).sum()
-        else:
-            parts.append(draw(block, jnp.broadcast_to(field, (chains, block.size)), key))
-            log_z = log_z + log_normaliser(Layout((_alone(block),)), field)
+    for i in range(len(p.layout.blocks)):
+        key = jax.random.fold_in(key, i)
+        part, own = _start_block(p, i, chains, key)
+        parts.append(part)
+        log_z = log_z + own
     return jnp.concatenate(parts, -1), log_z
+
+
+def _start_block(
+    p: Potentials, index: int, chains: int, key: Key[Array, ""]
+) -> tuple[Float[Array, "chains size"], Float[Array, ""]]:
+    """Samples and log Z of the independent units of one block: discrete, normal, rectified."""
+    block = p.layout.blocks[index]
+    field = p.unary[block.slice]
+    fields = jnp.broadcast_to(field, (chains, block.size))
+    if block.domain not in CONTINUOUS:
+        return draw(block, fields, key), log_normaliser(Layout((_alone(block),)), field)
+    (square,) = (f.weight for f in p.factors if isinstance(f, Squares) and f.block == index)
+    precision = -2 * square
+    if block.domain is Domain.NONNEGATIVE:
+        log_z = rectified.log_normaliser(field, precision).sum()
+        return rectified.draw(fields, jnp.broadcast_to(precision, fields.shape), key), log_z
+    noise = jax.random.normal(key, fields.shape, field.dtype)
+    log_z = 0.5 * (field**2 / precision + jnp.log(2 * jnp.pi / precision)).sum()
+    return (field / precision)[None] + noise / jnp.sqrt(precision)[None], log_z
 
 
 def _alone(block: Block) -> Block:
@@ -348,6 +430,11 @@ def _check(path: Any, confidence: float) -> None:
     if path.base.layout != path.target.layout:
         raise UndirectedError("ais: base and target differ in layout; use target.independent()")
     couplings = [f.weight for f in path.base.lower().factors if not isinstance(f, Squares)]
+    if any(weight is None for weight in couplings):
+        raise UndirectedError(
+            "ais: the model has hard constraints (OR, AND or pool), which no path weakens; use "
+            "Elimination where the graph is narrow, or the Bethe log Z of SumProduct"
+        )
     if any(np.any(np.asarray(weight) != 0) for weight in couplings):
         raise UndirectedError("ais: the base has couplings; use target.independent(data_means)")
     for leaf in jax.tree.leaves(eqx.filter(path, eqx.is_inexact_array)):

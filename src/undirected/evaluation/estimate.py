@@ -1,6 +1,7 @@
 """A number to report with its standard error, and the checks on the arrays it comes from."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -10,18 +11,27 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Domain, Layout
 
 
-class Estimate(NamedTuple):
-    """A mean over `n` rows and its standard error (NaN for a single row)."""
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over `n` rows and its standard error (NaN for a single row).
+
+    `rows` are the values it is the mean of, one a row; None where rows have different weights.
+    """
 
     mean: float
     stderr: float
     n: int
+    rows: Float[np.ndarray, " n"] | None = field(default=None, repr=False, compare=False)
+
+    def __iter__(self) -> Iterator[float]:
+        """`value, error, n = estimate`."""
+        return iter((self.mean, self.stderr, self.n))
 
 
 def mean(values: ArrayLike) -> Estimate:
     """The mean of one value per row."""
     values = np.asarray(values, np.float64)
-    return ratio(values, np.ones_like(values))
+    return replace(ratio(values, np.ones_like(values)), rows=values)
 
 
 def ratio(totals: ArrayLike, counts: ArrayLike) -> Estimate:
@@ -46,6 +56,10 @@ def check_data(caller: str, layout: Layout, v: ArrayLike) -> Float[np.ndarray, "
     check_finite(caller, v)
     for block in layout.blocks:
         part = v[:, block.slice]
+        if block.domain is Domain.NONNEGATIVE and (part < 0).any():
+            raise UndirectedError(
+                f"{caller}: block '{block.name}' is nonnegative, but got the value {part.min():.6g}"
+            )
         if not block.visible or block.domain in (Domain.REAL, Domain.NONNEGATIVE):
             continue
         check_binary(f"{caller}: block '{block.name}'", part)

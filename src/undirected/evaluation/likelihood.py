@@ -12,17 +12,23 @@ from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, check_discrete
-from undirected.core.protocols import Blocked, Marginal
+from undirected.core.protocols import Blocked, Conditionals, Marginal, Model, Summable
 from undirected.core.units import block_means
 from undirected.evaluation.estimate import Estimate, check_data, check_finite, mean
 
 
-def log_likelihood(model: Marginal, v: ArrayLike, log_z: float, *, chunk: int = 1000) -> Estimate:
+def log_likelihood(model: Model, v: ArrayLike, log_z: float, *, chunk: int = 1000) -> Estimate:
     """Mean over rows of log p(v) = -F(v) - log Z, in nats; exact where `log_z` is.
 
-    `log_z` comes from exact inference on small models, otherwise from `ais`, whose own error is not
-    part of the standard error here: pass the ends of its interval to see the range. `chunk` rows
-    are worked on at a time.
+    Args:
+        model: one whose hidden units can be summed out, or that has none.
+        v: rows of visible units.
+        log_z: from exact inference on small models, otherwise from `ais`, whose own error is not
+            part of the standard error here: pass the ends of its interval to see the range.
+        chunk: rows worked on at a time.
+
+    Returns:
+        The mean; its `rows` are log p(v) of each row.
     """
     if hasattr(log_z, "log_z"):
         raise UndirectedError(
@@ -30,16 +36,29 @@ def log_likelihood(model: Marginal, v: ArrayLike, log_z: float, *, chunk: int = 
         )
     if not np.isfinite(log_z):
         raise UndirectedError(f"log_likelihood: log_z is {log_z}; pass a finite number")
+    if not isinstance(model, Summable) and model.layout.n > model.layout.n_visible:
+        raise UndirectedError(
+            f"log_likelihood: the hidden units of a {type(model).__name__} cannot be summed out; "
+            "use ais_rows, which estimates those sums, less log_z"
+        )
     rows = check_data("log_likelihood", model.layout, v)
     free_energy = _by_chunk("log_likelihood", _free_energy, model, rows, chunk)
     return mean(-free_energy - log_z)
 
 
-def pseudo_log_likelihood(model: Marginal, v: ArrayLike, *, chunk: int = 100) -> Estimate:
+def pseudo_log_likelihood(
+    model: Marginal | Conditionals, v: ArrayLike, *, chunk: int = 100
+) -> Estimate:
     """Mean over rows of sum_i log p(v_i | all other visibles), hiddens summed out, in nats.
 
-    Besag (1975); a categorical variable is one term, normalised over its states.
+    Besag (1975); a categorical variable is one term, normalised over its states. `chunk` rows are
+    worked on at a time; `rows` of the estimate are the sums of each row.
     """
+    if not isinstance(model, Marginal | Conditionals):
+        raise UndirectedError(
+            f"pseudo_log_likelihood: a {type(model).__name__} has no log_odds of its visible units "
+            "given all others; use log_likelihood"
+        )
     rows = check_data("pseudo_log_likelihood", model.layout, v)
     return mean(_by_chunk("pseudo_log_likelihood", _pseudo, model, rows, chunk))
 
@@ -74,11 +93,13 @@ def _map(
     return jax.lax.map(lambda v: value(model, v), rows, batch_size=chunk)
 
 
-def _free_energy(model: Marginal, v: Float[Array, " v"]) -> Float[Array, ""]:
-    return model.free_energy(v)
+def _free_energy(model: Model, v: Float[Array, " v"]) -> Float[Array, ""]:
+    return model.free_energy(v) if isinstance(model, Summable) else model.energy(v)
 
 
-def _pseudo(model: Marginal, v: Float[Array, " v"]) -> Float[Array, ""]:
+def _pseudo(model: Marginal | Conditionals, v: Float[Array, " v"]) -> Float[Array, ""]:
+    if isinstance(model, Conditionals):
+        return model.log_conditionals(v).sum()
     fields = model.log_odds(v)
     visible = [block for block in model.layout.blocks if block.visible]
     parts = [_log_probability(block, v[block.slice], fields[block.slice]) for block in visible]

@@ -8,9 +8,12 @@ from undirected.factors.edges import Edges
 from undirected.factors.incidence import Incidence
 from undirected.factors.logical import Logic, logical_and, logical_or
 from undirected.factors.pool import Pool, pool
+from undirected.factors.potts import PottsPairs, potts
+from undirected.factors.sparse_tables import SparseTables, sparse_tables
 from undirected.factors.squares import Squares
 from undirected.factors.symmetric import Symmetric
 from undirected.factors.tables import Tables, tables
+from undirected.factors.third_order import ThirdOrder, third_order
 from undirected.factors.wired import Wired
 
 __all__ = [
@@ -24,17 +27,23 @@ __all__ = [
     "Messages",
     "Pairs",
     "Pool",
+    "PottsPairs",
     "Schedule",
+    "SparseTables",
     "Squares",
     "Symmetric",
     "TableGroup",
     "Tables",
+    "ThirdOrder",
     "Wired",
     "at_most",
     "count",
     "logical_and",
     "logical_or",
     "pool",
+    "potts",
     "require",
+    "sparse_tables",
     "tables",
+    "third_order",
 ]

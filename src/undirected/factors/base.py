@@ -105,12 +105,13 @@ class Factor(eqx.Module):
         """The mean of the statistic over many states, one state after the other."""
 
         def add(total: Self, state: Array) -> tuple[Self, None]:
-            found = self.statistic(layout, state)
+            found = eqx.filter(self.statistic(layout, state), eqx.is_inexact_array)
             return jax.tree.map(lambda a, b: a + b / len(x), total, found), None
 
-        like = jax.eval_shape(lambda state: self.statistic(layout, state), x[0])
-        zero = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), like)
-        return jax.lax.scan(add, zero, x)[0]
+        # Whole numbers, such as the edges of a graph, stay as they are.
+        first = self.statistic(layout, x[0])
+        zero = jax.tree.map(jnp.zeros_like, eqx.filter(first, eqx.is_inexact_array))
+        return eqx.combine(jax.lax.scan(add, zero, x)[0], first)
 
     def from_gradient(self, slope: Self) -> Self:
         """The expected statistic, read off the gradient of log Z in this group."""

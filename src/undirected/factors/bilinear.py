@@ -156,7 +156,8 @@ class Bilinear(Factor):
 def _mean_over_states(source: Block, weight: Float[Array, "a b"]) -> Float[Array, "A b"]:
     """What a source that prefers no state says: the mean of its rows, 0 for a binary unit off."""
     states = source.states if source.domain is Domain.CATEGORICAL else 2
-    return weight.reshape(source.variables, source.width, -1).sum(1) / states
+    columns = weight.shape[1]  # -1 would not do where a block has no units
+    return weight.reshape(source.variables, source.width, columns).sum(1) / states
 
 
 def _send(

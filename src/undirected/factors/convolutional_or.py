@@ -107,6 +107,15 @@ class ConvolutionalOr(Factor):
     def pairing(self, mean: "ConvolutionalOr") -> Float[Array, ""]:
         return -self.penalty * jnp.sum(jnp.asarray(mean.weight))
 
+    def from_gradient(self, slope: "ConvolutionalOr") -> "ConvolutionalOr":
+        """Where a difference is forbidden no pixel has one; a finite penalty is no parameter."""
+        if self.penalty < CERTAIN:
+            raise UnsupportedFactor(
+                "exact: a ConvolutionalOr group with a finite penalty has no gradient along it; "
+                "use PerturbAndMap, or a penalty that forbids"
+            )
+        return self._with(jnp.zeros((self.images, *self.image_shape)))
+
     def init_messages(self, layout: Layout) -> Messages:
         N, F, K = self.images, self.features[0], len(self.offsets)
         return Messages(

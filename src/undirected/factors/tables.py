@@ -5,8 +5,7 @@ from functools import reduce
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
@@ -18,13 +17,12 @@ from undirected.factors.incidence import (
     Incidence,
     check_scopes,
     check_states,
-    connect,
 )
-from undirected.factors.sums import binary_share, sum_axes
-from undirected.factors.wired import Wired
+from undirected.factors.sums import sum_axes
+from undirected.factors.wired import WiredStates, state_units
 
 
-class Tables(Wired):
+class Tables(WiredStates):
     """A log-potential for every joint state of a few variables.
 
     `weight` is (F, *states), or (*states) where all factors share one table. A binary variable
@@ -53,7 +51,7 @@ class Tables(Wired):
             )
 
     def statistic(self, layout: Layout, x: Float[Array, " n"]) -> "Tables":
-        parts = self._one_hot(self.wires.spread(x))
+        parts = self.one_hot(self.wires.spread(x))
         order = len(parts)
         joint = reduce(jnp.multiply, [_along(part, i, order) for i, part in enumerate(parts)])
         return self._expected(joint)
@@ -71,11 +69,8 @@ class Tables(Wired):
         field = self.wires.gather(jnp.stack([t10 - t00, t01 - t00]))
         return Pairs(self.wires.units.T, t11 - t10 - t01 + t00, field, t00.sum())
 
-    def scopes(self, layout: Layout) -> list[Int[np.ndarray, "F d"]]:
-        return [np.asarray(self._owners(layout))]
-
     def tables(self, layout: Layout, most: int) -> list[TableGroup]:
-        scopes = self._owners(layout)
+        scopes = self.owners(layout)
         shape = (scopes.shape[0], *self.states)
         logs = self.weight[None] if self.shared else self.weight
         return [TableGroup(scopes, jnp.broadcast_to(logs, shape))]
@@ -90,7 +85,7 @@ class Tables(Wired):
     def factor_messages(
         self, cavity: Float[Array, "W F"], temperature: Temperature
     ) -> Float[Array, "W F"]:
-        table, levels = self._table_last(), self._levels(cavity)
+        table, levels = self._table_last(), self.levels(cavity)
         order = len(levels)
         sides = [_along(level, i, order) for i, level in enumerate(levels)]
         messages = []
@@ -107,56 +102,17 @@ class Tables(Wired):
     def factor_beliefs(
         self, cavity: Float[Array, "W F"], temperature: Temperature
     ) -> tuple["Tables", Float[Array, " F"]]:
-        levels = self._levels(cavity)
+        levels = self.levels(cavity)
         sides = [_along(level, i, len(levels)) for i, level in enumerate(levels)]
         joint = reduce(jnp.add, sides, self._table_last())
         log_z = sum_axes(joint, tuple(range(len(levels))), temperature)
         over = log_z.reshape((1,) * len(levels) + log_z.shape)
         return self._expected(jnp.exp((joint - over) / temperature)), log_z
 
-    def slot_normalisers(
-        self, cavity: Float[Array, "W F"], sent: Float[Array, "W F"], temperature: Temperature
-    ) -> Float[Array, " F"]:
-        total, start = jnp.zeros(cavity.shape[1], cavity.dtype), 0
-        for width in self.widths:
-            own, new = cavity[start : start + width], sent[start : start + width]
-            start += width
-            if width == 1:
-                total = total + binary_share(own, new, temperature)[0]
-            else:
-                total = total + sum_axes(own - own.max(0, keepdims=True) + new, (0,), temperature)
-        return total
-
-    def _owners(self, layout: Layout) -> Int[Array, "F d"]:
-        """The variables of every factor: the owners of the first slots of each."""
-        first = np.cumsum((0, *self.widths[:-1]))
-        return jnp.asarray(Variables.of(layout).owner)[self.wires.units[first]].T
-
     def _expected(self, joint: Float[Array, "*states F"]) -> "Tables":
         """Beliefs about tables from the joint distribution of each factor."""
         weight = joint.sum(-1) if self.shared else jnp.moveaxis(joint, -1, 0)
         return Tables(weight, None, self.states, self.widths)
-
-    def _one_hot(self, slots: Float[Array, "W F"]) -> list[Float[Array, "k F"]]:
-        """Indicators of the states of every variable of the factors, from their slots."""
-        parts, start = [], 0
-        for width in self.widths:
-            part = slots[start : start + width]
-            parts.append(part if width > 1 else jnp.concatenate([1 - part, part]))
-            start += width
-        return parts
-
-    def _levels(self, cavity: Float[Array, "W F"]) -> list[Float[Array, "k F"]]:
-        """The cavity of every variable as one number per state, the largest 0."""
-        parts, start = [], 0
-        for width in self.widths:
-            part = cavity[start : start + width]
-            if width == 1:
-                parts.append(jnp.concatenate([-jnp.maximum(part, 0.0), jnp.minimum(part, 0.0)]))
-            else:
-                parts.append(part - part.max(0, keepdims=True))
-            start += width
-        return parts
 
     def _table_last(self) -> Float[Array, "*states F"]:
         return self.weight[..., None] if self.shared else jnp.moveaxis(self.weight, 0, -1)
@@ -187,16 +143,8 @@ def tables(layout: Layout, scopes: ArrayLike, weight: ArrayLike) -> Tables:
         )
     states = table.shape[-order:]
     check_states("tables", variables, found, states)
-    widths = variables.width[found[0]] if count else np.asarray([k if k > 2 else 1 for k in states])
-    if count and (variables.width[found] != widths[None]).any():
-        raise UndirectedError("tables: binary and two-state categorical variables in one column")
-    units = [
-        variables.first[found[:, slot]] + step
-        for slot, width in enumerate(widths)
-        for step in range(width)
-    ]
-    incidence = connect(layout, np.stack(units) if units else np.zeros((0, count), np.int64))
-    return Tables(table, incidence, states, tuple(int(w) for w in widths))
+    incidence, widths = state_units("tables", layout, found, states)
+    return Tables(table, incidence, states, widths)
 
 
 def _along(part: Array, axis: int, order: int) -> Array:

@@ -13,7 +13,7 @@ from undirected.core.layout import Layout, Variables
 from undirected.core.numerics import CERTAIN, NEG_INF
 from undirected.factors.base import Factor, Messages, Schedule, Temperature
 from undirected.factors.incidence import UNUSED, Incidence, binary_units, check_scopes, connect
-from undirected.factors.sums import binary_share
+from undirected.factors.sums import binary_share, sum_axes
 
 HARD = 0.1 * CERTAIN
 """Log-odds beyond this come from a hard factor or from evidence."""
@@ -123,6 +123,77 @@ class Wired(Factor):
         """The variable of every slot of a group of binary variables, -1 where it is not used."""
         owner = jnp.append(jnp.asarray(Variables.of(layout).owner), UNUSED)
         return owner[self.wires.units].T
+
+
+class WiredStates(Wired):
+    """A wired group on variables of any number of states.
+
+    A binary variable takes one slot of the incidence, a categorical one as many as it has states;
+    `widths` says how many slots each variable of a factor takes.
+    """
+
+    widths: eqx.AbstractVar[tuple[int, ...]]
+
+    def scopes(self, layout: Layout) -> list[Int[np.ndarray, "F d"]]:
+        return [np.asarray(self.owners(layout))]
+
+    def slot_normalisers(
+        self, cavity: Float[Array, "W F"], sent: Float[Array, "W F"], temperature: Temperature
+    ) -> Float[Array, " F"]:
+        total, start = jnp.zeros(cavity.shape[1], cavity.dtype), 0
+        for width in self.widths:
+            own, new = cavity[start : start + width], sent[start : start + width]
+            start += width
+            if width == 1:
+                total = total + binary_share(own, new, temperature)[0]
+            else:
+                total = total + sum_axes(own - own.max(0, keepdims=True) + new, (0,), temperature)
+        return total
+
+    def owners(self, layout: Layout) -> Int[Array, "F d"]:
+        """The variables of every factor: the owners of the first slots of each."""
+        first = np.cumsum((0, *self.widths[:-1]))
+        return jnp.asarray(Variables.of(layout).owner)[self.wires.units[first]].T
+
+    def one_hot(self, slots: Float[Array, "W F"]) -> list[Float[Array, "k F"]]:
+        """Indicators of the states of every variable of the factors, from their slots."""
+        parts, start = [], 0
+        for width in self.widths:
+            part = slots[start : start + width]
+            parts.append(part if width > 1 else jnp.concatenate([1 - part, part]))
+            start += width
+        return parts
+
+    def levels(self, cavity: Float[Array, "W F"]) -> list[Float[Array, "k F"]]:
+        """The cavity of every variable as one number per state, the largest 0."""
+        parts, start = [], 0
+        for width in self.widths:
+            part = cavity[start : start + width]
+            if width == 1:
+                parts.append(jnp.concatenate([-jnp.maximum(part, 0.0), jnp.minimum(part, 0.0)]))
+            else:
+                parts.append(part - part.max(0, keepdims=True))
+            start += width
+        return parts
+
+
+def state_units(
+    caller: str, layout: Layout, scopes: Int[np.ndarray, "F d"], states: tuple[int, ...]
+) -> tuple[Incidence, tuple[int, ...]]:
+    """The incidence of factors on variables of these numbers of states, and their widths."""
+    variables = Variables.of(layout)
+    widths = np.asarray([k if k > 2 else 1 for k in states])
+    if len(scopes):
+        widths = variables.width[scopes[0]]
+    if (variables.width[scopes] != widths[None]).any():
+        raise UndirectedError(f"{caller}: binary and two-state categorical variables in one column")
+    units = [
+        variables.first[scopes[:, slot]] + step
+        for slot, width in enumerate(widths)
+        for step in range(width)
+    ]
+    incidence = connect(layout, np.stack(units) if units else np.zeros((0, len(scopes)), np.int64))
+    return incidence, tuple(int(w) for w in widths)
 
 
 def family(caller: str, layout: Layout, many: ArrayLike, one: ArrayLike) -> Incidence:

@@ -10,12 +10,22 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.numerics import NEG_INF, is_traced
-from undirected.core.potentials import Beliefs, Potentials, Status, batch_axes, lowered
+from undirected.core.layout import Domain
+from undirected.core.numerics import is_traced
+from undirected.core.potentials import (
+    Beliefs,
+    Potentials,
+    Status,
+    batch_axes,
+    local_fields,
+    lowered,
+)
 from undirected.core.units import best
+from undirected.factors.wired import HARD
 
 
 class Decoded(NamedTuple):
@@ -95,7 +105,7 @@ def _mapped(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> Be
 def _judged(beliefs: Beliefs) -> Beliefs:
     """The status with what every routine may meet: numbers that are not finite, no state at all."""
     finite = jnp.isfinite(beliefs.log_z) & jnp.isfinite(beliefs.unary).all()
-    status = jnp.where(beliefs.log_z < 0.5 * NEG_INF, int(Status.INFEASIBLE), beliefs.status)
+    status = jnp.where(beliefs.log_z < -HARD, int(Status.INFEASIBLE), beliefs.status)
     status = jnp.where(finite, status, int(Status.NOT_FINITE)).astype(jnp.int32)
     return eqx.tree_at(lambda b: b.status, beliefs, status)
 
@@ -123,3 +133,18 @@ def instance(p: Potentials, i: int) -> Potentials:
 def finished(iterations: int = 1) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """Status and iterations of a routine that always reaches its goal."""
     return jnp.asarray(int(Status.CONVERGED)), jnp.asarray(iterations)
+
+
+def rounded(p: Potentials, odds: Float[Array, " n"], tie: float | Array) -> Float[Array, " n"]:
+    """The state that the odds of a relaxation point to.
+
+    A binary unit whose odds are within `tie` of 0 follows the field it feels where all such units
+    are at one half: to take 0 for all of them would favour that state.
+    """
+    binary = np.concatenate([np.full(b.size, b.domain is Domain.BINARY) for b in p.layout.blocks])
+    tied = (jnp.abs(odds) <= tie) & jnp.asarray(binary)
+    if not (is_traced(tied) or tied.any()):
+        return best(p.layout, odds)
+    half = jnp.where(tied, 0.5, best(p.layout, odds))
+    field = p.fields + local_fields(p, half)
+    return best(p.layout, jnp.where(tied, field, odds))

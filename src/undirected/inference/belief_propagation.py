@@ -12,7 +12,15 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.iterate import iterate, largest, status_of
 from undirected.core.numerics import CERTAIN, is_zero, message
-from undirected.core.potentials import Beliefs, Potentials, inner, lowered, statistics
+from undirected.core.potentials import (
+    Beliefs,
+    Potentials,
+    Status,
+    inner,
+    lowered,
+    statistics,
+    values,
+)
 from undirected.core.units import best, log_normaliser, means
 from undirected.factors import Bilinear, Messages, Schedule, Symmetric, Wired
 from undirected.factors.base import require
@@ -63,7 +71,7 @@ class BeliefPropagation(Inference):
             return self._dense_bipartite(p)
         if is_zero(self.temperature):
             total, change, count = self._totals(p)
-            unary = means(p.layout, total, 0.0)
+            unary = means(p.layout, _obedient(p, total), 0.0)
             state = statistics(p, unary)
             status = status_of(change, self.tolerance)
             return Beliefs(unary, state.factors, inner(p, state), status, count)
@@ -198,7 +206,12 @@ def MaxProduct(
     damping: float = 0.5,
     parallel: bool = False,
 ) -> BeliefPropagation:
-    """Belief propagation for the most probable state (temperature 0)."""
+    """Belief propagation for the most probable state (temperature 0).
+
+    On loops it may miss the best state. Where a binary pairwise model only attracts (all couplings
+    are positive, whatever the fields), `LinearProgram("cut")` finds a best state, and says so by
+    its status; it also does on many others.
+    """
     return BeliefPropagation(iterations, tolerance, damping, 0.0, parallel)
 
 
@@ -206,7 +219,11 @@ def MaxProduct(
 def _decode(routine: BeliefPropagation, p: Potentials) -> Decoded:
     if p.unary.ndim == 1:
         total, change, count = routine._totals(p)
-        return Decoded(best(p.layout, total), status_of(change, routine.tolerance), count)
+        x, status = best(p.layout, _obedient(p, total)), status_of(change, routine.tolerance)
+        if any(isinstance(factor, Wired) for factor in p.factors):
+            broken = values(p, x[None])[0] < -HARD
+            status = jnp.where(broken, int(Status.INFEASIBLE), status)
+        return Decoded(x, status, count)
 
     def one(fields: tuple[Array, Array]) -> Decoded:
         return _decode(routine, eqx.tree_at(lambda q: (q.unary, q.evidence), p, fields))
@@ -217,6 +234,11 @@ def _decode(routine: BeliefPropagation, p: Potentials) -> Decoded:
     size = int(np.clip(room // max(messages, 1), 1, len(p.unary)))
     chunk = None if size == 1 else size
     return jax.lax.map(one, (p.unary, p.evidence), batch_size=chunk)
+
+
+def _obedient(p: Potentials, total: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Fields that never overrule evidence: hard factors that contradict it would make ties."""
+    return jnp.where(jnp.abs(p.evidence) > HARD, p.evidence, total)
 
 
 def _fields(p: Potentials) -> tuple[Array, Array]:

@@ -64,18 +64,17 @@ class Elimination(Inference):
     def decode(self, model: Any, key: Key[Array, ""] | None = None) -> Decoded:
         """Best states of one or many instances that share their factors."""
         p = lowered("elimination", model)
-        if p.unary.ndim == 1:
-            found = self.decode(
-                eqx.tree_at(lambda q: (q.unary, q.evidence), p, (p.unary[None], p.evidence[None]))
-            )
-            return Decoded(*(part[0] for part in found))
-        plan = _Plan.of(p, [_fields(instance(p, i)) for i in range(len(p.unary))], self.most)
-        rows = []
+        leading, flat = p.unary.shape[:-1], (-1, p.layout.n)
+        rows = p.unary.reshape(flat), p.evidence.reshape(flat)
+        q = eqx.tree_at(lambda q: (q.unary, q.evidence), p, rows)
+        plan = _Plan.of(q, [_fields(instance(q, i)) for i in range(len(q.unary))], self.most)
+        found = []
         for tables in plan.tables:
             plan.tree.collect(tables, 0.0)
-            rows.append(plan.best())
-        x = to_units(p.layout, np.stack(rows)).astype(p.unary.dtype)
-        return Decoded(x, *(jnp.full(len(rows), value) for value in finished()))
+            found.append(plan.best())
+        x = to_units(p.layout, np.stack(found)).astype(p.unary.dtype)
+        how = (jnp.full(leading, value) for value in finished())
+        return Decoded(x.reshape(*leading, p.layout.n), *how)
 
 
 @dataclass(frozen=True)

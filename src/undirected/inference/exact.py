@@ -4,7 +4,7 @@ Beliefs are the gradient of log Z with respect to the potentials, so every facto
 """
 
 from itertools import product
-from math import prod
+from math import log2, prod
 
 import equinox as eqx
 import jax
@@ -27,12 +27,13 @@ MOST_STATES = 2**26
 class Exact(Inference):
     """Sums over all states in chunks; blocks that are independent given the rest are summed out.
 
-    An RBM costs 2^min(V, H) states. At temperature 0 the beliefs are those of the best state; where
-    several are best, a mean of them.
+    An RBM costs 2^min(V, H) states; more than `most` are refused. At temperature 0 the beliefs are
+    those of the best state; where several are best, a mean of them.
     """
 
     temperature: float | Array = 1.0
     chunk: int = 2**12
+    most: int = MOST_STATES
 
     @property
     def finds_best_state(self) -> bool:
@@ -42,10 +43,10 @@ class Exact(Inference):
         """Nothing here is random: the key is not used."""
         listed = _listed_blocks(p)
         states = prod(_states(p.layout.blocks[i]) for i in listed)
-        if states > MOST_STATES:
+        if states > self.most:
             raise UndirectedError(
-                f"exact: {states:.3g} states to sum over (limit {MOST_STATES}); use Transfer or "
-                "Elimination on a narrow graph, belief propagation, or AIS for log Z"
+                f"exact: about 2^{log2(states):.0f} states to sum over (limit {self.most}); use "
+                "Transfer or Elimination on a narrow graph, belief propagation, or AIS for log Z"
             )
         size = min(self.chunk, states)
         starts = jnp.arange(0, states, size, dtype=jnp.int32)
@@ -83,6 +84,7 @@ class Transfer(Inference):
     order: Int[Array, " n"]
     slots: Int[Array, "n w"]
     width: int = eqx.field(static=True)
+    n_edges: int = eqx.field(static=True)
     temperature: float | Array = 1.0
 
     @classmethod
@@ -100,7 +102,8 @@ class Transfer(Inference):
             )
         slots = np.full((graph.n, width), graph.n_edges, np.int32)
         slots[ends[:, 1], ends[:, 1] - ends[:, 0] - 1] = np.arange(graph.n_edges)
-        return cls(jnp.asarray(order, jnp.int32), jnp.asarray(slots), width, temperature)
+        places = jnp.asarray(order, jnp.int32), jnp.asarray(slots)
+        return cls(*places, width, graph.n_edges, temperature)
 
     @property
     def finds_best_state(self) -> bool:
@@ -111,6 +114,12 @@ class Transfer(Inference):
         if not (len(p.factors) == 1 and isinstance(p.factors[0], Edges) and p.layout.is_binary):
             names = ", ".join(type(f).__name__ for f in p.factors)
             raise UndirectedError(f"Transfer: needs one Edges group on binary units, got {names}")
+        planned, got = (len(self.order), self.n_edges), (p.layout.n, p.factors[0].graph.n_edges)
+        if planned != got:
+            raise UndirectedError(
+                f"Transfer: planned for {planned[0]} units and {planned[1]} edges, this model has "
+                f"{got[0]} and {got[1]}; use Transfer.plan(model.graph)"
+            )
         log_z, slope = eqx.filter_value_and_grad(self._log_z)(p)
         return _as_beliefs(p, slope, log_z)
 

@@ -8,17 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import check_binary
+from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
+from undirected.core.layout import Layout, check_binary
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Beliefs, Potentials, Status, inner, lowered, statistics
-from undirected.core.units import best
-from undirected.factors import require
-from undirected.inference.base import Inference
+from undirected.factors import Factor, Pairs, require
+from undirected.inference.base import Inference, rounded
 from undirected.inference.elimination import state_levels, table_list
 
 MOST = 2**16
 """Entries of the largest table that is taken."""
+ALMOST = 1e-6
+"""How near to 0, 1/2 or 1 a marginal of the relaxation must be to count as such."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,16 @@ class Relaxation:
     @property
     def integral(self) -> bool:
         """Whether the optimum is a state: then it is a best one."""
-        return bool(np.abs(self.unary - np.rint(self.unary)).max(initial=0.0) < 1e-6)
+        return bool(np.abs(self.unary - np.rint(self.unary)).max(initial=0.0) < ALMOST)
 
 
 class LinearProgram(Inference):
     """Best states by the LP relaxation (pmp, eq. 5 without entropy), with rounding.
 
     Takes every model whose groups can be written as tables. Where the relaxation's optimum is no
-    state it is rounded (one half to 0), and the status is FRACTIONAL. Runs on the host, one
-    instance after the other: it cannot be traced by `jit` or `vmap`.
+    state it is rounded (one half by the field that the unit feels there), and the status is
+    FRACTIONAL. Runs on the host, one instance after the other: it cannot be traced by `jit` or
+    `vmap`.
 
     Args:
         solver: "highs", or for binary pairwise models "cut": an optimum of values 0, 1/2 and 1 as
@@ -68,7 +70,7 @@ class LinearProgram(Inference):
     def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
         """Beliefs of the rounded state; `log_z` is its value. `relax` has the relaxation itself."""
         found = self.relax(p)
-        x = best(p.layout, jnp.asarray(found.unary - 0.5, p.unary.dtype))
+        x = rounded(p, jnp.asarray(found.unary - 0.5, p.unary.dtype), ALMOST)
         state = statistics(p, x)
         status = int(Status.CONVERGED if found.integral else Status.FRACTIONAL)
         return eqx.tree_at(
@@ -78,6 +80,11 @@ class LinearProgram(Inference):
     def relax(self, model: Any) -> Relaxation:
         """Solve the relaxation of one instance."""
         p = lowered("linear program", model)
+        if p.unary.ndim > 1:
+            raise UndirectedError(
+                f"linear program: got potentials of {p.unary.shape[:-1]} instances; relax one at a "
+                "time (a call of the routine takes many)"
+            )
         if self.solver == "cut":
             return _by_cut(p)
         if p.layout.is_binary and all(factor.pairwise for factor in p.factors):
@@ -213,16 +220,26 @@ def _at_ends(
     return np.bincount(edges.ravel(), np.repeat(value, 2), n)
 
 
+def _pairs(factor: Factor, layout: Layout) -> Pairs:
+    """The couplings of two binary units of a group, or a refusal that says what takes it."""
+    try:
+        check_binary(f"{type(factor).__name__}: pairs", *layout.blocks)
+        return factor.pairs(layout)
+    except UnsupportedFactor as error:
+        raise UnsupportedFactor(
+            f"linear program: a minimum cut takes couplings of two binary units ({error}); use "
+            "LinearProgram('highs') or MaxProduct"
+        ) from None
+
+
 def pairs_of(
     p: Potentials,
 ) -> tuple[Int[np.ndarray, "E 2"], Float[np.ndarray, " E"], Float[np.ndarray, " n"], float]:
     """All coupled pairs of binary units, their weights, the fields of all units, the constant."""
-    check_binary("linear program: a binary pairwise relaxation", *p.layout.blocks)
-    require("linear program", p, "pairs", "use LinearProgram('highs') or MaxProduct")
     edges, weights = [np.zeros((0, 2), int)], [np.zeros(0)]
     unary, constant = np.asarray(p.unary, float), float(p.offset)
     for factor in p.factors:
-        found = factor.pairs(p.layout)
+        found = _pairs(factor, p.layout)
         edges.append(np.asarray(found.edges))
         weights.append(np.asarray(found.weight, float))
         unary, constant = unary + np.asarray(found.field), constant + float(found.constant)

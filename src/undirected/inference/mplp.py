@@ -14,10 +14,17 @@ from undirected.core.graph import Graph, members
 from undirected.core.iterate import iterate, largest, status_of
 from undirected.core.layout import Block, Layout, Variables
 from undirected.core.numerics import NEG_INF, is_traced
-from undirected.core.potentials import Beliefs, Potentials, lowered, potentials, statistics, values
-from undirected.core.units import best
+from undirected.core.potentials import (
+    Beliefs,
+    Potentials,
+    batch_axes,
+    lowered,
+    potentials,
+    statistics,
+    values,
+)
 from undirected.factors import Edges, TableGroup, require
-from undirected.inference.base import Inference
+from undirected.inference.base import Inference, rounded
 
 MOST = 2**16
 """Entries of the largest table that is taken."""
@@ -71,7 +78,7 @@ class MPLP(Inference):
         status = status_of(change, self.tolerance)
         return Beliefs(x, statistics(p, x).factors, values(p, x[None])[0], status, count)
 
-    def dual(self, model: Any) -> Float[Array, ""]:
+    def dual(self, model: Any) -> Float[Array, "*batch"]:
         """An upper bound of the value of the best state: the dual after the descent."""
         p = lowered("MPLP", model)
         routine = self if self.rounds is not None else MPLP.plan(p, self.iterations, self.tolerance)
@@ -81,10 +88,7 @@ class MPLP(Inference):
         """Messages (group, slot) -> (F, states); fields with them added; last change; rounds."""
         groups = _groups(p)
         self._check(groups)
-        start = [
-            [jnp.zeros((len(group.scopes), k), p.unary.dtype) for k in group.logs.shape[1:]]
-            for group in groups
-        ]
+        start = [_neutral(group, p.unary.dtype) for group in groups]
 
         def sweep(state: tuple) -> tuple[tuple, Array]:
             sent, total = state
@@ -99,7 +103,13 @@ class MPLP(Inference):
             moves = jax.tree.map(lambda a, b: largest(a - b), after, sent)
             return (after, total), jnp.stack([jnp.zeros(()), *jax.tree.leaves(moves)]).max()
 
-        first = start, _levels(p)
+        total = _levels(p)
+        for group, sent in zip(groups, start, strict=True):
+            for i, own in enumerate(sent):
+                scope = group.scopes[:, i]
+                place = jnp.where(scope >= 0, scope, len(total))[:, None]
+                total = total.at[place, jnp.arange(own.shape[1])[None]].add(own, mode="drop")
+        first = start, total
         (sent, total), change, count = iterate(sweep, first, self.iterations, self.tolerance)
         return sent, total, change, count
 
@@ -110,6 +120,24 @@ class MPLP(Inference):
                 f"MPLP: planned for groups of {self.sizes} factors, this model has {sizes}; use "
                 "MPLP.plan(model)"
             )
+
+
+def _neutral(group: TableGroup, dtype: Any) -> list[Float[Array, "F states"]]:
+    """The messages to begin with: what each table says of each of its variables alone.
+
+    That is its mean over the allowed states of the others. The descent then does not depend on how
+    the same energy is shared out between tables and fields, nor on which state is called 0.
+    """
+    order = group.logs.ndim - 1
+    allowed = group.logs > 0.5 * NEG_INF
+    logs = jnp.where(allowed, group.logs, 0.0).astype(dtype)
+    messages = []
+    for i in range(order):
+        others = tuple(k + 1 for k in range(order) if k != i)
+        mean = logs.sum(others) / jnp.maximum(allowed.sum(others), 1)
+        mean = mean - mean.mean(1, keepdims=True)
+        messages.append(jnp.where((group.scopes[:, i] >= 0)[:, None], mean, 0.0))
+    return messages
 
 
 def _update(group: TableGroup, carry: tuple, chosen: Int[Array, " M"]) -> tuple:
@@ -147,7 +175,9 @@ def _idle(group: TableGroup, own: Array) -> Array:
 
 
 @eqx.filter_jit
-def _dual(routine: MPLP, p: Potentials) -> Float[Array, ""]:
+def _dual(routine: MPLP, p: Potentials) -> Float[Array, "*batch"]:
+    if p.unary.ndim > 1:
+        return jax.vmap(lambda q: _dual(routine, q), in_axes=(batch_axes(p),))(p)
     sent, total, _, _ = routine._descend(p)
     bound = p.offset + total.max(-1).sum()
     for group, own in zip(_groups(p), sent, strict=True):
@@ -180,13 +210,14 @@ def _levels(p: Potentials) -> Float[Array, "variables most"]:
 
 
 def _decoded(p: Potentials, total: Float[Array, "variables most"]) -> Float[Array, " n"]:
-    """The units of the best state of each variable alone."""
+    """The units of the best state of each variable alone; ties are rounded by their fields."""
     variables = Variables.of(p.layout)
     owner = variables.owner
     step = np.arange(len(owner)) - variables.first[owner]
     binary = variables.width[owner] == 1
     odds = total[owner, np.where(binary, 1, step)] - jnp.where(binary, total[owner, 0], 0.0)
-    return best(p.layout, odds)
+    size = 1 + jnp.abs(total.max(-1)).max(initial=0.0)
+    return rounded(p, odds, 64 * jnp.finfo(total.dtype).eps * size)
 
 
 def _known(p: Potentials) -> Potentials:

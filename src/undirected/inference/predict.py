@@ -19,31 +19,60 @@ def predict(
     """Beliefs of the outputs of `model.at(x)` for every row of features x (rows, X).
 
     With `SumProduct` or `MeanField` they are probabilities, with `MaxProduct` the joint MAP and
-    with `MixedProduct` the marginal MAP. `budget`: bytes that the messages of a chunk may take.
+    with `MixedProduct` the marginal MAP.
+
+    Args:
+        model: a conditional model: `model.at(x)` of one row of features is a model that lowers.
+        x: features, one row for each answer.
+        infer: the routine asked about `model.at(x)`.
+        key: for routines that draw random numbers; every row gets a key of its own.
+        budget: bytes that the messages of a chunk may take.
+
+    Returns:
+        The means of the visible units of `model.at(x)`, row by row.
     """
-    rows = np.asarray(x, np.float32)
-    if rows.ndim != 2 or rows.shape[1] != model.n_features:
+    if not hasattr(model, "at"):
         raise UndirectedError(
-            f"predict: features have shape {rows.shape}; pass (rows, {model.n_features})"
+            f"predict: got a {type(model).__name__}; pass a conditional model, whose at(x) is a "
+            "model given one row of features"
         )
+    rows = _features(model, x)
+    like = jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype)
+    p = eqx.filter_eval_shape(lambda one: model.at(one).lower(), like)
+    visible = p.layout.n_visible
+    entries = sum(leaf.size for leaf in jax.tree.leaves(p))
+    size = int(np.clip(budget // (16 * (entries + 1)), 1, max(1, len(rows))))
+    answers = np.empty((len(rows), visible), np.float32)
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        fresh = jax.random.fold_in(key, start)
+        if getattr(infer, "on_host", False):
+            found = [infer(model.at(jnp.asarray(one)), fresh).unary[:visible] for one in part]
+            answers[start : start + size] = found
+            continue
+        chunk = jnp.pad(jnp.asarray(part), ((0, size - len(part)), (0, 0)))
+        unary = _beliefs(model, chunk, infer, fresh)
+        answers[start : start + size] = unary[: len(part), :visible]
+    return answers
+
+
+def _features(model: Any, x: ArrayLike) -> Float[np.ndarray, "rows X"]:
+    """Rows of finite features, as many as the model says it has."""
+    rows = np.asarray(x, np.float32)
+    wanted = getattr(model, "n_features", rows.shape[-1] if rows.ndim else 0)
+    if rows.ndim != 2 or rows.shape[1] != wanted:
+        raise UndirectedError(f"predict: features have shape {rows.shape}; pass (rows, {wanted})")
     if not np.isfinite(rows).all():
         bad = np.argwhere(~np.isfinite(rows))[0].tolist()
         raise UndirectedError(
             f"predict: feature {bad[1]} of row {bad[0]} is {rows[tuple(bad)]}; features are finite"
         )
-    size = int(np.clip(budget // (16 * (model.weights.size + 1)), 1, max(1, len(rows))))
-    answers = np.empty((len(rows), model.n_visible), np.float32)
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        chunk = jnp.pad(jnp.asarray(part), ((0, size - len(part)), (0, 0)))
-        unary = _beliefs(model, chunk, infer, jax.random.fold_in(key, start))
-        answers[start : start + size] = unary[: len(part), : model.n_visible]
-    return answers
+    return rows
 
 
 @eqx.filter_jit
 def _beliefs(model: Any, x: Array, infer: Inference, key: Key[Array, ""]) -> Array:
     def one(x: Array, key: Key[Array, ""]) -> Array:
-        return infer(model.at(x).lower(), key).unary
+        return infer(model.at(x), key).unary
 
     return jax.vmap(one)(x, jax.random.split(key, len(x)))

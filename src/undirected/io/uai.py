@@ -1,6 +1,14 @@
-"""Markov networks in the UAI text format: variables, scopes and a table for each scope."""
+"""Markov networks and evidence in the UAI text formats, plain or compressed by gzip or xz.
 
+A network is variables, scopes and a table for each scope; evidence is variables with their states.
+"""
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +16,9 @@ import numpy as np
 from undirected.core.errors import BadFile
 from undirected.core.files import atomic_write
 from undirected.io.text import parse_float
+
+MOST_AXES = 64
+"""Variables of one table: no array has more axes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +37,8 @@ class UaiModel:
         for number, (scope, table) in enumerate(zip(self.scopes, self.tables, strict=True)):
             wanted = _shape(self.cardinalities, scope, number)
             if np.shape(table) != wanted:
-                raise ValueError(f"table {number} has shape {np.shape(table)}; wanted {wanted}")
+                got = _some(np.shape(table))
+                raise ValueError(f"table {number} has shape {got}; wanted {_some(wanted)}")
             if not (np.isfinite(table).all() and (table >= 0).all()):
                 raise ValueError(f"table {number} has entries that are negative, NaN or infinite")
 
@@ -36,7 +48,7 @@ def read_uai(path: str | Path) -> UaiModel:
     tokens = _Tokens(Path(path))
     kind = tokens.word("MARKOV")
     if kind not in ("MARKOV", "BAYES"):
-        raise tokens.error(f"the file starts with {kind!r}; wanted MARKOV or BAYES")
+        raise tokens.error(f"the file starts with {kind!r:.40}; wanted MARKOV or BAYES")
     cardinalities = tokens.counts(tokens.count("the number of variables"), "a number of states")
     scopes = []
     for number in range(tokens.count("the number of tables")):
@@ -48,12 +60,10 @@ def read_uai(path: str | Path) -> UaiModel:
             shape = _shape(cardinalities, scope, number)
         except ValueError as error:
             raise tokens.error(str(error)) from error
-        size, wanted = (
-            tokens.count(f"the size of table {number}"),
-            int(np.prod(shape, dtype=object)),
-        )
+        size, wanted = tokens.count(f"the size of table {number}"), prod(shape)
         if size != wanted:
-            raise tokens.error(f"table {number} has {size} entries; its scope asks for {wanted}")
+            asked = f"{wanted}" if wanted < 10**18 else f"more than 10^18 ({len(scope)} variables)"
+            raise tokens.error(f"table {number} has {size} entries; its scope asks for {asked}")
         tables.append(np.array(tokens.numbers(size, number)).reshape(shape))
     tokens.end()
     try:
@@ -73,30 +83,122 @@ def write_uai(path: str | Path, model: UaiModel) -> None:
         temporary.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
+def read_evidence(path: str | Path, model: UaiModel | None = None) -> dict[int, int]:
+    """Read an evidence file as {variable: state}; see `read_evidence_sets`.
+
+    Args:
+        path: the file, which holds one set of evidence or none.
+        model: the network it speaks of: its variables and states are then checked.
+    """
+    found = read_evidence_sets(path, model)
+    if len(found) > 1:
+        raise BadFile(
+            f"{path}: the file holds {len(found)} sets of evidence; wanted one: read them all with "
+            "read_evidence_sets"
+        )
+    return found[0] if found else {}
+
+
+def read_evidence_sets(
+    path: str | Path, model: UaiModel | None = None
+) -> tuple[dict[int, int], ...]:
+    """Read every set of evidence of a file, each as {variable: state}.
+
+    Files come in two generations: the number of pairs and the pairs (variable, state); or the
+    number of sets, and each set in that form. A file that could be read either way is one set.
+    """
+    tokens = _Tokens(Path(path))
+    numbers = []
+    while (word := tokens.next_word()) is not None:
+        numbers.append((tokens.whole(word, "a number of the evidence"), tokens.line))
+    if not numbers:
+        raise tokens.error("the file ends where the number of observed variables should be")
+    first = numbers[0][0]
+    if len(numbers) == 1 + 2 * first:
+        return (_evidence(tokens, numbers, model),)
+    wanted = f"{first} pairs (variable, state), or {first} sets of a count and pairs"
+    found, rest = [], numbers[1:]
+    for number in range(first):
+        if not rest:
+            raise tokens.error(f"the file ends before set {number}; wanted {wanted}")
+        stop = 1 + 2 * rest[0][0]
+        tokens.line = rest[0][1]
+        if len(rest) < stop:
+            raise tokens.error(
+                f"{len(rest) - 1} numbers follow where set {number} has {rest[0][0]} observed "
+                f"variables; wanted {wanted}"
+            )
+        found.append(_evidence(tokens, rest[:stop], model))
+        rest = rest[stop:]
+    if rest:
+        tokens.line = rest[0][1]
+        raise tokens.error(f"{rest[0][0]} comes after the last pair, where the file should end")
+    return tuple(found)
+
+
+def _evidence(
+    tokens: "_Tokens", numbers: list[tuple[int, int]], model: UaiModel | None
+) -> dict[int, int]:
+    """One set of evidence from a count and pairs, each number with its line."""
+    found: dict[int, int] = {}
+    for (variable, line), (state, _) in zip(numbers[1::2], numbers[2::2], strict=True):
+        tokens.line = line
+        if variable in found:
+            raise tokens.error(f"variable {variable} is observed twice")
+        if model is not None and variable >= len(model.cardinalities):
+            last = len(model.cardinalities) - 1
+            raise tokens.error(f"variable {variable} is observed; variables are 0 to {last}")
+        if model is not None and state >= model.cardinalities[variable]:
+            most = model.cardinalities[variable] - 1
+            raise tokens.error(f"variable {variable} has no state {state}; pass one of 0 to {most}")
+        found[variable] = state
+    return found
+
+
+def _text(path: Path) -> str:
+    """The text of a file, decompressed where its first bytes say so."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    raw = path.read_bytes()
+    try:
+        if raw.startswith(b"\x1f\x8b"):
+            raw = gzip.decompress(raw)
+        elif raw.startswith(b"\xfd7zXZ\x00"):
+            raw = lzma.decompress(raw)
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        raise BadFile(f"{path}: the compressed file is damaged or cut off: {error}") from error
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{path}: not UTF-8 text") from error
+
+
 class _Tokens:
     """The words of a file, taken one after the other, with the line of the last one."""
 
     def __init__(self, path: Path):
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file")
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise BadFile(f"{path}: not UTF-8 text") from error
+        lines = _text(path).splitlines()
         self.path, self.line = path, 1
         self.words = ((word, at) for at, line in enumerate(lines, 1) for word in line.split())
 
+    def next_word(self) -> str | None:
+        """The next word, None at the end."""
+        word, self.line = next(self.words, (None, self.line))
+        return word
+
     def word(self, wanted: str) -> str:
-        word, at = next(self.words, (None, self.line))
-        self.line = at
+        word = self.next_word()
         if word is None:
             raise self.error(f"the file ends where {wanted} should be")
         return word
 
     def count(self, wanted: str) -> int:
-        word = self.word(wanted)
+        return self.whole(self.word(wanted), wanted)
+
+    def whole(self, word: str, wanted: str) -> int:
+        """A word as a whole number."""
         if not (word.isascii() and word.isdecimal() and len(word) < 19):
-            raise self.error(f"{word!r} should be {wanted}, a whole number")
+            raise self.error(f"{word!r:.40} should be {wanted}, a whole number")
         return int(word)
 
     def counts(self, size: int, wanted: str) -> tuple[int, ...]:
@@ -109,13 +211,13 @@ class _Tokens:
             try:
                 values.append(parse_float(word))
             except ValueError as error:
-                raise self.error(f"{word!r} in table {table} is not a number") from error
+                raise self.error(f"{word!r:.40} in table {table} is not a number") from error
         return values
 
     def end(self) -> None:
-        word, self.line = next(self.words, (None, self.line))
+        word = self.next_word()
         if word is not None:
-            raise self.error(f"{word!r} comes after the last table, where the file should end")
+            raise self.error(f"{word!r:.40} comes after the last table, where the file should end")
 
     def error(self, message: str) -> BadFile:
         return BadFile(f"{self.path}, line {self.line}: {message}")
@@ -123,11 +225,23 @@ class _Tokens:
 
 def _shape(cardinalities: tuple[int, ...], scope: tuple[int, ...], number: int) -> tuple[int, ...]:
     """The table shape of a scope, whose variables must exist and differ."""
+    if len(scope) > MOST_AXES:
+        raise ValueError(
+            f"scope {number} joins {len(scope):,} variables; a table of more than {MOST_AXES} axes "
+            "cannot be held"
+        )
     if len(set(scope)) < len(scope):
-        raise ValueError(f"scope {number} names a variable twice: {scope}")
+        raise ValueError(f"scope {number} names a variable twice: {_some(scope)}")
     if any(not 0 <= variable < len(cardinalities) for variable in scope):
-        raise ValueError(f"scope {number} is {scope}; variables are 0 to {len(cardinalities) - 1}")
+        last = len(cardinalities) - 1
+        raise ValueError(f"scope {number} is {_some(scope)}; variables are 0 to {last}")
     return tuple(cardinalities[variable] for variable in scope)
+
+
+def _some(numbers: Sequence[int]) -> str:
+    """Numbers for a message, cut off where they are many."""
+    shown = tuple(int(number) for number in numbers)
+    return f"{shown}" if len(shown) <= 8 else f"({', '.join(map(str, shown[:8]))}, ...)"
 
 
 def _join(values: tuple | list) -> str:

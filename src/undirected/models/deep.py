@@ -83,3 +83,11 @@ class DeepBM(eqx.Module):
         if block + 1 < len(blocks):
             fields = fields + x[..., blocks[block + 1].slice] @ self.weights[block].T
         return fields
+
+    def independent(self, means: Float[Array, " V"] | None = None) -> "DeepBM":
+        """The same units without couplings, at these visible means (uniform without them)."""
+        biases = [jnp.zeros_like(bias) for bias in self.biases]
+        if means is not None:
+            p = jnp.clip(jnp.asarray(means, biases[0].dtype), 0.005, 0.995)
+            biases[0] = jnp.log(p / (1 - p))
+        return DeepBM(tuple(jnp.zeros_like(w) for w in self.weights), tuple(biases))

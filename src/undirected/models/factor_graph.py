@@ -8,7 +8,8 @@ from jaxtyping import Array, Float, Int
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.potentials import Potentials, potentials, values
+from undirected.core.numerics import row
+from undirected.core.potentials import Potentials, local_fields, potentials, values
 from undirected.factors import (
     Factor,
 )
@@ -80,6 +81,27 @@ class FactorGraph(eqx.Module):
         """E(x) of joint states."""
         flat = x.reshape(-1, x.shape[-1])
         return -values(self.lower(), flat).reshape(x.shape[:-1])
+
+    def free_energy(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E(v) of graphs whose variables are all visible: nothing is summed out."""
+        self._check_visible("free energy")
+        return self.energy(v)
+
+    def log_odds(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """The field of every unit given all others, of graphs whose variables are all visible."""
+        self._check_visible("log odds")
+        fields = local_fields(self.lower(), v)
+        return fields + row(self.unary, fields)
+
+    def _check_visible(self, asked: str) -> None:
+        """Hidden variables would have to be summed out, which no group can do in general."""
+        hidden = [block.name for block in self.layout.blocks if not block.visible]
+        if hidden:
+            groups = ", ".join(sorted({type(factor).__name__ for factor in self.factors}))
+            raise UnsupportedFactor(
+                f"FactorGraph: {asked}: block '{hidden[0]}' of a graph of {groups} is hidden, and "
+                "factor graphs do not sum hidden variables out; use inference on lower()"
+            )
 
     def lower(self) -> Potentials:
         """The groups as they are."""

@@ -128,7 +128,7 @@ def run_chains(
         if value < least:
             raise UndirectedError(f"run_chains: {name} is {value}; pass {least} or more")
     if observe is None:
-        observe = (*[States()] * keep, *[Moments()] * moments)
+        observe = [*([States()] if keep else []), *([Moments()] if moments else [])]
     elif moments or not keep:
         raise UndirectedError(
             "run_chains: got `observe` and `keep` or `moments`; `observe` alone says what is kept, "

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Domain, Layout
+from undirected.core.numerics import is_traced
 from undirected.core.potentials import (
     Beliefs,
     Potentials,
@@ -65,16 +66,23 @@ class PerturbAndMap:
             )
 
     def __call__(self, model: Any, key: Key[Array, ""]) -> Beliefs:
-        """Beliefs of one instance, as means over perturbed maxima."""
+        """Beliefs as means over perturbed maxima, with the batch axes of the potentials."""
         p = lowered("PerturbAndMap", model)
+        if p.unary.ndim > 1:
+            return _each_instance(self, p, key)
         found = self.draw(p, key)
         how = found.log_z.mean(), found.status.max(), found.iterations.max()
         beliefs = mean_statistics(p, found.x)
         return eqx.tree_at(lambda b: (b.log_z, b.status, b.iterations), beliefs, how)
 
     def draw(self, model: Any, key: Key[Array, ""]) -> "Draws":
-        """`samples` draws of one instance, with the perturbed maxima; evidence is honoured."""
+        """`samples` draws, with the perturbed maxima; evidence is honoured.
+
+        Batch axes of the potentials come first, before the samples.
+        """
         p = lowered("PerturbAndMap", model)
+        if p.unary.ndim > 1:
+            return _each_instance(self.draw, p, key)
         noise_key, key = jax.random.split(key)
         noise = perturbation(p.layout, noise_key, (self.samples,)).astype(p.unary.dtype)
         return self.solve(shift(p, _on_free_units(p, noise)), key)
@@ -143,6 +151,22 @@ class Draws(eqx.Module):
     def converged(self) -> Bool[Array, " samples"]:
         """Which searches reached their goal."""
         return self.status == Status.CONVERGED
+
+
+def _each_instance(answer: Any, p: Potentials, key: Key[Array, ""]) -> Any:
+    """The answers of the instances along the first axis, each with a key of its own."""
+    keys = jax.random.split(key, len(p.unary))
+    if is_traced((p, key)):
+        return jax.vmap(answer, in_axes=(batch_axes(p), 0))(p, keys)
+    # One after the other: solvers on the host cannot be mapped.
+    fields = lambda q: (q.unary, q.evidence)  # noqa: E731
+    found = [
+        answer(eqx.tree_at(fields, p, (p.unary[i], p.evidence[i])), keys[i])
+        for i in range(len(keys))
+    ]
+    if not found:
+        raise UndirectedError("PerturbAndMap: got potentials of 0 instances; pass at least one")
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
 
 def _on_free_units(p: Potentials, noise: Float[Array, "samples n"]) -> Any:

@@ -1,5 +1,7 @@
 """The verbs: what users do with a model, whatever its class; routines are chosen by capability."""
 
+from undirected.tasks.choose import kernel_for, path_to
+from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
 from undirected.tasks.files import load, read_network, save
 from undirected.tasks.learn import fit
 from undirected.tasks.query import Answers, answer_rows, query
@@ -8,11 +10,17 @@ from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
     "Answers",
+    "Evaluation",
+    "LogPartition",
     "Settings",
     "Trained",
     "answer_rows",
+    "evaluate",
     "fit",
+    "kernel_for",
     "load",
+    "log_partition",
+    "path_to",
     "query",
     "read_network",
     "sample",

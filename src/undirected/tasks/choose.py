@@ -1,37 +1,52 @@
 """Which routine suits a model: by what the model can do, never by its class."""
 
+from functools import partial
 from typing import Any
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Domain
-from undirected.core.protocols import Blocked, Kernel, Lowerable
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from undirected.core.errors import UndirectedError
+from undirected.core.protocols import Kernel, Model, Separable
+from undirected.models import ModelPath, tempered
 from undirected.sampling import BlockGibbs, GaussianGibbs, Gibbs, RectifiedGibbs
 
 
 def kernel_for(model: Any) -> Kernel:
-    """The Gibbs kernel that suits the units of a model.
+    """The first Gibbs kernel that takes a model: one step is traced, nothing is computed."""
+    check_model("sampling", model)
 
-    Args:
-        model: any model with a layout.
+    def step(kernel: Any, model: Any, x: Array, key: Key[Array, ""]) -> Array:
+        free = jnp.ones(model.layout.n, bool)
+        return kernel.step(model, kernel.init(model, x, key), free, key)[0].x
 
-    Returns:
-        Gibbs sampling of real or nonnegative units where there are any; otherwise whole blocks
-        where the model has block conditionals, and single variables by its potentials else.
-    """
-    if not hasattr(model, "layout"):
-        raise UndirectedError(
-            f"got a {type(model).__name__}, which has no units of its own; a conditional model "
-            "gets them with its features: model.at(x)"
-        )
-    domains = {block.domain for block in model.layout.blocks}
-    if Domain.REAL in domains:
-        return GaussianGibbs()
-    if Domain.NONNEGATIVE in domains:
-        return RectifiedGibbs()
-    if isinstance(model, Blocked):
-        return BlockGibbs()
-    if isinstance(model, Lowerable):
-        return Gibbs()
-    raise UnsupportedFactor(
-        f"{type(model).__name__} has neither block conditionals nor potentials to sample from"
+    x, refusals = jax.ShapeDtypeStruct((1, model.layout.n), jnp.zeros(()).dtype), []
+    for kernel in (BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs()):
+        try:
+            eqx.filter_eval_shape(partial(step, kernel), model, x, jax.random.key(0))
+        except UndirectedError as error:
+            refusals.append(str(error))
+        else:
+            return kernel
+    raise UndirectedError(
+        f"no Gibbs sampler takes this {type(model).__name__} ({refusals[1]}); "
+        "GibbsWithGradients or PerturbAndMap may"
     )
+
+
+def path_to(model: Any, means: Any = None) -> ModelPath:
+    """From independent units to a model; from no energy at all where it knows no such units."""
+    if isinstance(model, Separable):
+        return ModelPath(model.independent(means), model)
+    return tempered(model)
+
+
+def check_model(caller: str, model: Any) -> None:
+    """Refuse what has no units of its own."""
+    if not isinstance(model, Model):
+        raise UndirectedError(
+            f"{caller}: got a {type(model).__name__}; pass a model with a layout and an energy, or "
+            "for a conditional one model.at(features)"
+        )

@@ -18,7 +18,7 @@ from undirected.core.protocols import Lowerable
 from undirected.core.random import make_key
 from undirected.inference import Elimination, Exact, Inference, MaxProduct, MeanField, SumProduct
 from undirected.sampling import run_chains
-from undirected.tasks.choose import kernel_for
+from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.rows import clamped_start, evidence_row, visible_rows
 
 METHODS = ("auto", "bp", "mf", "gibbs", "exact", "map")
@@ -78,7 +78,8 @@ def query(
         if given is not None:
             raise UndirectedError("query: got both rows and given; put what is known into the rows")
         return answer_rows(model, rows, method=method, key=key, seed=seed).values
-    layout = _layout(model)
+    check_model("query", model)
+    layout = model.layout
     check_discrete("query: an answer by names", *layout.blocks)
     row = evidence_row("query", layout, given)
     found = answer_rows(model, row[None], method=method, key=key, seed=seed)
@@ -99,8 +100,9 @@ def answer_rows(
 
     Rows whose belief propagation does not settle are asked once more, with damping.
     """
-    own_key, layout = make_key("query", key, seed), _layout(model)
-    values = visible_rows("query", layout, rows)
+    check_model("query", model)
+    own_key = make_key("query", key, seed)
+    values = visible_rows("query", model.layout, rows)
     routine = _routine(model, method, len(values))
     if routine is None:
         return _by_chains(model, values, own_key, budget, progress)
@@ -220,15 +222,6 @@ def _by_chains(
     means = map_rows(answer, values, size, budget=budget, progress=progress)
     settled = np.full(len(values), int(Status.CONVERGED))
     return Answers(np.where(np.isnan(values), means, values), settled)
-
-
-def _layout(model: Any) -> Layout:
-    if not hasattr(model, "layout"):
-        raise UndirectedError(
-            f"query: got a {type(model).__name__}; pass a model, or for a conditional one "
-            "model.at(features)"
-        )
-    return model.layout
 
 
 def _by_name(

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
 from undirected.core.errors import UndirectedError
@@ -14,7 +14,7 @@ from undirected.core.layout import Layout, marginals
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
-from undirected.tasks.choose import kernel_for
+from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.rows import clamped_start, evidence_row
 
 
@@ -51,23 +51,47 @@ def sample(
         >>> un.sample(un.Ising.create(3), 5, given=[1, 1, float("nan")], sweeps=10).shape
         (5, 3)
     """
+    check_model("sample", model)
+    row = evidence_row("sample", model.layout, given)
+    found = sample_units(
+        model,
+        count,
+        row,
+        make_key("sample", key, seed),
+        sweeps=sweeps,
+        kernel=kernel,
+        budget=budget,
+        progress=progress,
+    )[:, : model.layout.n_visible]
+    return found if model.layout.labels is None else _by_name(model.layout, found)
+
+
+def sample_units(
+    model: Any,
+    count: int,
+    row: Float[np.ndarray, " v"],
+    key: Key[Array, ""],
+    *,
+    sweeps: int = 1000,
+    kernel: Kernel | None = None,
+    budget: int = BUDGET,
+    progress: Callable[[int, int], None] | None = None,
+) -> Float[np.ndarray, "count n"]:
+    """`sample` of all units, hidden ones too, given one row of visible units with NaN."""
     for name, value in (("count", count), ("sweeps", sweeps)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise UndirectedError(f"sample: {name} is {value!r:.40}; pass a whole number from 1")
-    mover, own_key = kernel_for(model) if kernel is None else kernel, make_key("sample", key, seed)
-    layout = model.layout
-    rows = np.broadcast_to(evidence_row("sample", layout, given), (count, layout.n_visible))
+    mover = kernel_for(model) if kernel is None else kernel
 
     def draw(chunk: Array, start: int) -> Array:
-        start_key, run_key = jax.random.split(jax.random.fold_in(own_key, start))
+        start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
         x, free = clamped_start(model, chunk, start_key)
-        chains = run_chains(
+        return run_chains(
             mover, model, x, run_key, burn_in=sweeps - 1, samples=1, free=free, keep=False
-        )
-        return chains.state.x[:, : layout.n_visible]
+        ).state.x
 
-    found = map_rows(draw, rows, 64 * layout.n, budget=budget, progress=progress)
-    return found if layout.labels is None else _by_name(layout, found)
+    rows = np.broadcast_to(row, (count, model.layout.n_visible))
+    return map_rows(draw, rows, 64 * model.layout.n, budget=budget, progress=progress)
 
 
 def _by_name(layout: Layout, found: np.ndarray) -> dict[Any, np.ndarray]:

@@ -152,7 +152,7 @@ def _check(
     return [
         count("runs whose 99 % interval holds log Z", (holds(b.lower) for b in found)),
         count("runs whose reverse 99 % interval holds log Z", (holds(b.upper) for b in found)),
-        count("runs whose two intervals meet", (b.agree for b in found)),
+        count("runs whose two intervals meet", (b.meet for b in found)),
         Row(
             case,
             method,

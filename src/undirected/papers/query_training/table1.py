@@ -183,8 +183,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         "validation; nips is given 100 epochs for the authors' 200.",
         "rcv1_valid_only: the 10,000 validation rows of rcv1, cut 60 : 20 : 20 in their order, "
         "where the whole set cannot be had; not to be compared with the paper's column.",
-        "digits: a sixth of the training images, with all their shifts, is held out for "
-        "validation; the authors' program validates on the training rows.",
+        "digits: a sixth of the training images, with all shifts, is held out for validation; "
+        "the authors' program validates on the training rows.",
         "AdVIL rows have no figure of ours: the paper's are quoted.",
         "Gibbs answers average p(v | h) over the samples; the paper averages binary samples.",
         "In the DBM the second hidden layer is never a target; the authors' program trains it "

@@ -1,0 +1,90 @@
+"""`undirected evaluate`: the log-likelihood of a table, by whatever the model can do."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from undirected.cli import console
+from undirected.cli.answer import open_model, read_for
+from undirected.core.errors import UndirectedError
+from undirected.tasks import Evaluation, evaluate
+
+
+def evaluate_table(
+    folder: Path,
+    table: Path,
+    header: bool | None,
+    method: str,
+    chains: int,
+    betas: int,
+    seed: int,
+    js: bool,
+) -> None:
+    """Print the log-likelihood of a table under a model."""
+    saved = open_model(folder)
+    rows = _complete(read_for(saved, table, header), table)
+    bar = console.Bar("evaluate", "rows")
+    with bar.running():
+        found = evaluate(
+            saved.model,
+            rows,
+            method=method,
+            means=saved.means,
+            chains=chains,
+            betas=betas,
+            seed=seed,
+            progress=bar.update,
+        )
+    console.result(_summary(found), js, _lines(found))
+
+
+def _complete(values: np.ndarray, table: Path) -> Float[np.ndarray, "rows v"]:
+    """The rows without missing entries."""
+    complete = values[~np.isnan(values).any(1)]
+    if not len(complete):
+        raise UndirectedError(
+            f"{table}: every row has missing entries; the log-likelihood needs complete rows"
+        )
+    if len(complete) < len(values):
+        console.say(f"{table}: {len(values) - len(complete)} rows with missing entries left out")
+    return complete
+
+
+def _summary(found: Evaluation) -> dict[str, Any]:
+    ll, log_z, pl = found.log_likelihood, found.log_z, found.pseudo_log_likelihood
+    low, high = log_z.interval
+    return {
+        "log_likelihood": ll.mean,
+        "stderr": ll.stderr,
+        "log_z": log_z.value,
+        "log_z_interval": [low, high],
+        "log_z_width": high - low,
+        "log_z_method": log_z.method,
+        "log_z_sides_meet": log_z.sides is None or log_z.sides.meet,
+        "log_z_settled": log_z.agree,
+        "hidden_sums": found.hidden_sums,
+        "pseudo_log_likelihood": None if pl is None else pl.mean,
+        "rows": found.rows,
+    }
+
+
+def _lines(found: Evaluation) -> list[str]:
+    ll, log_z, pl = found.log_likelihood, found.log_z, found.pseudo_log_likelihood
+    low, high = log_z.interval
+    doubt = max(high - log_z.value, log_z.value - low)
+    from_z = f" (± {doubt:.3f} from log Z, 99 %)" if log_z.method == "ais" else ""
+    lines = [
+        f"log-likelihood per row   {ll.mean:.3f} ± {ll.stderr:.3f} nats{from_z}",
+        f"log Z                    {log_z.value:.3f} by {log_z.method}",
+    ]
+    if pl is not None:
+        lines.append(f"pseudo-log-likelihood    {pl.mean:.3f} ± {pl.stderr:.3f}")
+    if found.hidden_sums == "ais":
+        lines.append("note: hidden units summed out by AIS, which is a little low in expectation")
+    if log_z.note:
+        lines.append(
+            f"note: {log_z.note}".replace(" betas", " --betas").replace(" chains", " --chains")
+        )
+    return lines

@@ -1,0 +1,249 @@
+"""How probable a model finds rows, and log Z: exact where affordable, else from both sides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
+
+from undirected.core.chunks import map_rows
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import check_discrete
+from undirected.core.potentials import Potentials, clamp
+from undirected.core.protocols import Conditionals, Lowerable, Marginal, Summable
+from undirected.core.random import make_key
+from undirected.evaluation import (
+    Bracket,
+    Estimate,
+    ais_rows,
+    bracket,
+    log_likelihood,
+    pseudo_log_likelihood,
+)
+from undirected.evaluation.estimate import mean
+from undirected.inference import Elimination, Exact, Transfer
+from undirected.tasks.choose import check_model, kernel_for, path_to
+from undirected.tasks.rows import visible_rows
+
+METHODS = ("auto", "exact", "ais")
+MOST_STATES, MOST_ENTRIES, MOST_SUMS = 2**20, 2**24, 2**28
+"""States that are summed over, entries of tables, and states of all rows together, before AIS."""
+ROW_CHAINS, ROW_BYTES = 20, 64 * 2**20
+"""Chains of a row whose hidden units are summed by AIS; bytes of all rows worked on at a time."""
+
+
+@dataclass(frozen=True)
+class LogPartition:
+    """log Z, its interval, how it was found; both sides of AIS where it was found so."""
+
+    value: float
+    interval: tuple[float, float]
+    method: str
+    sides: Bracket | None = None
+
+    def __float__(self) -> float:
+        return self.value
+
+    @property
+    def agree(self) -> bool:
+        """Whether the estimate may be trusted: the sides meet, and within a narrow interval."""
+        return self.sides is None or self.sides.agree
+
+    @property
+    def note(self) -> str | None:
+        """What is wrong with the estimate, and what to do."""
+        if self.sides is None or self.sides.agree:
+            return None
+        if not self.sides.meet:
+            return "AIS from below and from above do not meet; use more betas"
+        return (
+            f"log Z is known within {self.sides.spread:.3g} nats only (wanted: "
+            f"{self.sides.width:g}); use more betas or chains"
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Log-likelihood per row in nats, with what it rests on.
+
+    `hidden_sums` says how hidden units were summed out of each row: "exact" or "ais".
+    """
+
+    log_likelihood: Estimate
+    log_z: LogPartition
+    pseudo_log_likelihood: Estimate | None
+    hidden_sums: str
+    rows: int
+
+
+def log_partition(
+    model: Any,
+    *,
+    method: str = "auto",
+    means: ArrayLike | None = None,
+    chains: int = 200,
+    betas: int = 2000,
+    key: Key[Array, ""] | None = None,
+    seed: int | None = None,
+) -> LogPartition:
+    """log Z of a model: exact where that is affordable, otherwise between two estimates.
+
+    Args:
+        model: any model that lowers to potentials.
+        method: "exact", "ais" (annealed importance sampling), or "auto".
+        means: of the visible units, from the data: a better start for AIS.
+        chains: of AIS.
+        betas: temperatures of AIS.
+        key: of all draws.
+        seed: the same as a number; pass one of the two.
+
+    Returns:
+        A `LogPartition`: `float()` of it is the value, `interval` says how wide it is, `note` what
+        to do where it is too wide.
+
+    Example:
+        >>> import undirected as un
+        >>> round(float(un.log_partition(un.Ising.create(4))), 4)
+        2.7726
+    """
+    check_model("log_partition", model)
+    if method not in METHODS:
+        raise UndirectedError(
+            f"log_partition: method {method!r:.40} is unknown; pass one of {', '.join(METHODS)}"
+        )
+    if not isinstance(model, Lowerable):
+        raise UndirectedError(
+            f"log_partition: a {type(model).__name__} does not lower to potentials: its log Z is "
+            "out of reach; judge its answers to queries instead, by binary_cross_entropy or "
+            "error_rate"
+        )
+    why = ""
+    if method != "ais":
+        log_z, why = _exact(model)
+        if log_z is not None:
+            return LogPartition(log_z, (log_z, log_z), "exact")
+    if method == "exact":
+        raise UndirectedError(f"log_partition: no exact log Z ({why}); use method 'ais'")
+    own = make_key("log_partition", key, seed)
+    both = bracket(path_to(model, means), kernel_for(model), own, chains=chains, betas=betas)
+    return LogPartition(both.log_z, both.interval, "ais", both)
+
+
+def evaluate(
+    model: Any,
+    rows: ArrayLike,
+    *,
+    method: str = "auto",
+    means: ArrayLike | None = None,
+    chains: int = 200,
+    betas: int = 2000,
+    key: Key[Array, ""] | None = None,
+    seed: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """The log-likelihood of complete rows under a model, with its error.
+
+    Args:
+        model: any model that lowers to potentials.
+        rows: values of the visible units, none missing.
+        method: "exact", "ais", or "auto": exact where affordable; for log Z and hidden units.
+        means: of the visible units, from the data: a better start for AIS.
+        chains: of AIS for log Z.
+        betas: temperatures of AIS.
+        key: of all draws.
+        seed: the same as a number; pass one of the two.
+        progress: told the rows done and the rows in all, where hidden units take AIS.
+
+    Returns:
+        An `Evaluation`: means per row in nats with standard errors, values of single rows
+        (`.log_likelihood.rows`), and log Z.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> found = un.evaluate(un.Ising.create(4), np.eye(4))
+        >>> round(found.log_likelihood.mean, 4)
+        -2.7726
+    """
+    check_model("evaluate", model)
+    values = visible_rows("evaluate", model.layout, rows)
+    if np.isnan(values).any() or not len(values):
+        raise UndirectedError(
+            "evaluate: the log-likelihood needs complete rows, at least one; leave out those with "
+            "missing entries"
+        )
+    own = make_key("evaluate", key, seed)
+    settings: dict[str, Any] = {"method": method, "means": means, "betas": betas}
+    log_z = log_partition(model, chains=chains, key=own, **settings)
+    found, sums = _likelihood(model, values, log_z.value, own, progress, **settings)
+    known = isinstance(model, Marginal | Conditionals)
+    pseudo = pseudo_log_likelihood(model, values) if known else None
+    return Evaluation(found, log_z, pseudo, sums, len(values))
+
+
+def _likelihood(
+    model: Any,
+    rows: np.ndarray,
+    log_z: float,
+    key: Key[Array, ""],
+    progress: Callable[[int, int], None] | None,
+    *,
+    method: str,
+    means: ArrayLike | None,
+    betas: int,
+) -> tuple[Estimate, str]:
+    """Log-likelihood of rows, and how hidden units were summed out."""
+    if isinstance(model, Summable) or model.layout.n == model.layout.n_visible:
+        return log_likelihood(model, rows, log_z), "exact"
+    sums = None if method == "ais" else _exact_rows(model, rows)
+    if sums is not None:
+        return mean(sums - log_z), "exact"
+    if method == "exact":
+        raise UndirectedError("evaluate: the hidden units are too many for exact; use method 'ais'")
+    path, kernel = path_to(model, means), kernel_for(model)
+
+    def by_ais(part: Array, start: int) -> np.ndarray:
+        own = jax.random.fold_in(key, start)
+        return ais_rows(path, kernel, part, own, chains=ROW_CHAINS, betas=betas)
+
+    size = 4 * ROW_CHAINS * model.layout.n
+    found = map_rows(by_ais, rows, size, budget=ROW_BYTES, progress=progress)
+    return mean(np.asarray(found, np.float64) - log_z), "ais"
+
+
+def _exact(model: Any) -> tuple[float | None, str]:
+    """log Z by the first exact routine that can afford the model; otherwise None, and why not."""
+    p, why = model.lower(), []
+    graphs = [factor.graph for factor in p.factors if hasattr(factor, "graph")]
+    routines = [
+        lambda: Exact(most=MOST_STATES),
+        *(lambda graph=graph: Transfer.plan(graph) for graph in graphs),
+        lambda: Elimination(most=MOST_ENTRIES),
+    ]
+    for routine in routines:
+        try:
+            check_discrete("log_partition", *p.layout.blocks)
+            return float(routine()(p).log_z), ""
+        except UndirectedError as error:
+            why.append(str(error))
+    return None, why[0]
+
+
+def _exact_rows(model: Any, rows: np.ndarray) -> Float[np.ndarray, " rows"] | None:
+    """log sum_h exp(-E(v, h)) of every row; None where that takes too long."""
+    exact = Exact(most=MOST_SUMS // len(rows))
+    try:
+        return np.asarray(_clamped_sums(exact, model.lower(), jnp.asarray(rows)), np.float64)
+    except UndirectedError:
+        return None
+
+
+@eqx.filter_jit
+def _clamped_sums(exact: Exact, p: Potentials, rows: Array) -> Float[Array, " rows"]:
+    seen = jnp.ones(rows.shape[1], bool)
+    return jax.lax.map(lambda v: exact(clamp(p, seen, v)).log_z, rows)
