@@ -17,7 +17,7 @@ _ROOMS = {
     "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising ModelPath "
     "NonnegativeBM RBM SemiRestrictedBM discrete markov_network tempered",
     "undirected.factors": "Bilinear Edges Factor Symmetric at_most count logical_and logical_or "
-    "pool tables",
+    "pool potts sparse_tables tables third_order",
     "undirected.inference": "BeliefPropagation Elimination Exact ImprovedSusceptibility Inference "
     "LinearProgram MPLP MaxProduct MeanField MixedProduct QueryNetwork SumProduct Susceptibility "
     "TAP Transfer",
@@ -25,7 +25,7 @@ _ROOMS = {
     "TemperedTransitions run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
-    "undirected.evaluation": "ais bracket log_mmd pseudo_log_likelihood rhat",
+    "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
     "undirected.io.tables": "read_table write_table",
     "undirected.tasks": "Settings evaluate fit load log_partition query read_network sample save "
     "train_table",
