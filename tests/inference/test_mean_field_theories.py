@@ -15,7 +15,7 @@ from undirected.factors import Edges, Squares, Symmetric
 from undirected.inference.high_temperature import Downs
 from undirected.inference.quadrature import Quadrature
 from undirected.inference.susceptibility import ImprovedSusceptibility, Susceptibility
-from undirected.inference.tap import TAP
+from undirected.inference.tap import TAP, free_energy, in_field
 from undirected.models import RBM, Ising
 from undirected.models.nonnegative import NonnegativeBM
 
@@ -41,6 +41,28 @@ def random_grid(seed: int, rows: int = 3, cols: int = 3, strength: float = 0.5) 
     weights = jnp.asarray(rng.uniform(-0.1, strength, g.n_edges))
     diagonal = jnp.asarray(rng.uniform(0.8, 1.5, g.n))
     return NonnegativeBM.on_graph(g, weights, diagonal, jnp.asarray(rng.uniform(-0.5, 0.5, g.n)))
+
+
+def test_the_free_energy_is_stationary_where_reactions_are_shifted(x64):
+    """(nnbm, 15): with Lambda added to the reactions, at its own fixed point, in m and in v.
+
+    Without the last term, 1/2 v' Lambda, the slope in v is off by Lambda / 2.
+    """
+    p, shift_by = model().lower(), jnp.array([0.05, -0.1, 0.2])
+    squares = (MATRIX - np.diag(np.diag(MATRIX))) ** 2
+    mean, reaction = jnp.ones(3), shift_by
+    for _ in range(300):
+        site = in_field(p, mean, reaction)
+        mean = 0.5 * (mean + site.mean)
+        reaction = 0.5 * (reaction + squares @ site.variance + shift_by)
+
+    def energy(mean, variance):
+        moved = site._replace(mean=mean, variance=variance)
+        return free_energy(p, moved, squares @ variance + shift_by)
+
+    slopes = jax.grad(energy, argnums=(0, 1))(site.mean, site.variance)
+    np.testing.assert_allclose(slopes[0], 0, atol=1e-9)
+    np.testing.assert_allclose(slopes[1], 0, atol=1e-9)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
