@@ -162,6 +162,14 @@ class Bilinear(Factor):
             before = _normalisers(cols, cavity, temperature)
             after = _normalisers(cols, total[cols.slice][None, :], temperature)
             correction = (before - after).sum()
+        # What the answers would add to those on their way: 0 once messages are at rest.
+        answers = _send(cols, rows, cavity.T, self.weight.T, temperature).T
+        news, at_rows = answers - messages.backward, total[rows.slice][:, None]
+        if rows.domain is Domain.BINARY:
+            correction = correction + message(at_rows, news, temperature).sum()
+        else:
+            after = _normalisers(rows, (at_rows + news).T, temperature)
+            correction = correction + (after - _normalisers(rows, at_rows.T, temperature)).sum()
         both = unary[rows.slice][:, None] * conditional
         return Bilinear(both, self.rows, self.cols), correction
 
@@ -169,7 +177,7 @@ class Bilinear(Factor):
 def _mean_over_states(source: Block, weight: Float[Array, "a b"]) -> Float[Array, "A b"]:
     """What a source that prefers no state says: the mean of its rows, 0 for a binary unit off."""
     states = source.states if source.domain is Domain.CATEGORICAL else 2
-    return weight.reshape(source.variables, source.width, -1).sum(1) / states
+    return weight.reshape(source.variables, source.width, weight.shape[1]).sum(1) / states
 
 
 def _send(

@@ -133,7 +133,10 @@ class Symmetric(Factor):
         cavity = total[where][None, :] - messages.forward
         both = unary[where][:, None] * jax.nn.sigmoid((cavity + self.weight) / temperature)
         both = 0.5 * (both + both.T) * _off_diagonal(both[0])
-        correction = -0.5 * message(cavity, messages.forward, temperature).sum()
+        # What the answer would add to the one on its way: 0 once messages are at rest.
+        news = message(cavity, self.weight, temperature) - messages.forward.T
+        news = message(total[where][:, None], news, temperature)
+        correction = 0.5 * (news - message(cavity, messages.forward, temperature)).sum()
         return Symmetric(both, self.block), correction
 
 

@@ -180,7 +180,9 @@ class BeliefPropagation(Inference):
         unary = means(p.layout, total)
         cavity = total[rows][:, None] - to_rows
         both = jax.nn.sigmoid(cavity + weight) * unary[cols][None, :]
-        log_z = log_normaliser(p.layout, p.unary / T + incoming, 1.0, p.evidence)
+        # The Bethe value of messages of which those to the columns answer those to the rows.
+        answered = incoming.at[cols].set(message(cavity, weight).sum(0))
+        log_z = log_normaliser(p.layout, p.unary / T + answered, 1.0, p.evidence)
         log_z = p.offset + T * (log_z - message(cavity, to_rows).sum())
         pairs = (Bilinear(both, factor.rows, factor.cols),)
         return Beliefs(unary, pairs, log_z, status_of(change, self.tolerance), count)

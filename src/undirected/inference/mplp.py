@@ -188,11 +188,14 @@ def _dual(routine: MPLP, p: Potentials) -> Float[Array, "*batch"]:
     if p.unary.ndim > 1:
         return jax.vmap(lambda q: _dual(routine, q), in_axes=(batch_axes(p),))(p)
     sent, total, _, _ = routine._descend(p)
-    bound = p.offset + total.max(-1).sum()
+    bound, levels = p.offset + total.max(-1).sum(), _levels(p)
     for group, own in zip(_groups(p), sent, strict=True):
         rest = group.logs
         for i, messages in enumerate(own):
-            unused = jnp.where((group.scopes[:, i] < 0)[:, None], _idle(group, messages), 0.0)
+            scope = group.scopes[:, i]
+            # States that evidence forbids do not count, whatever message they were left with.
+            barred = jnp.where(levels[scope, : messages.shape[1]] < 0.5 * NEG_INF, NEG_INF, 0.0)
+            unused = jnp.where((scope < 0)[:, None], _idle(group, messages), barred)
             shape = [len(rest)] + [1] * len(own)
             shape[i + 1] = messages.shape[1]
             rest = rest + (unused - messages).reshape(shape)

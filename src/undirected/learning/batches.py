@@ -76,8 +76,18 @@ class Batches:
 
     def take(self, data: PyTree, rows: Int[Array, " size"], key: Key[Array, ""]) -> PyTree:
         """The batch of these rows, transformed; `data` is `self.data`, traced."""
-        batch = jax.tree.map(lambda leaf: leaf[rows], data)
-        return batch if self.transform is None else self.transform(batch, key)
+        return take(self.transform, data, rows, key)
+
+
+def take(
+    transform: Callable[[PyTree, Key[Array, ""]], PyTree] | None,
+    data: PyTree,
+    rows: Int[Array, " size"],
+    key: Key[Array, ""],
+) -> PyTree:
+    """The batch of these rows of the data, transformed."""
+    batch = jax.tree.map(lambda leaf: leaf[rows], data)
+    return batch if transform is None else transform(batch, key)
 
 
 @lru_cache(maxsize=2)

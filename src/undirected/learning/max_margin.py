@@ -91,19 +91,25 @@ class MaxMargin:
 
 @dataclass(frozen=True)
 class PerceptronLoss:
-    """CD-PercLoss (Mnih, Larochelle & Hinton 2011): F(v_n) - F(best), where a search finds better.
+    """CD-PercLoss (Mnih, Larochelle & Hinton 2011): F(v_n) - F(found), where a search finds better.
 
-    The search is a chain of `steps` kernel steps. It starts at the state that the visible units'
-    own biases favour (in a conditional model: the answer of the logistic regression) and keeps the
-    state of lowest free energy it meets.
+    The search is a chain of `steps` kernel steps. With `start="data"` it starts at v_n, as
+    contrastive divergence does, and finds the state it ends at; with `start="best"` it starts at
+    the state that the visible units' own biases favour (in a conditional model: the answer of the
+    logistic regression) and finds the state of lowest free energy it meets.
     """
 
     kernel: Kernel
     steps: int = 10
+    start: Literal["best", "data"] = "best"
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise UndirectedError(f"perceptron loss: steps is {self.steps}; pass 1 or more")
+        if self.start not in ("best", "data"):
+            raise UndirectedError(
+                f"perceptron loss: start is {self.start!r}; pass 'best' or 'data'"
+            )
 
     def init(self, model: Any, batch: Array, key: Key[Array, ""]) -> None:
         """Nothing is carried from step to step."""
@@ -115,12 +121,31 @@ class PerceptronLoss:
         """The mean loss; rows that no better state was found for add nothing."""
         v = visible(model, batch)
         constant = detach(model)
+        found, level = self._search(constant, v, key)
+        beaten = (level < constant.free_energy(v)).astype(v.dtype)
+        loss = beaten * (model.free_energy(v) - model.free_energy(found))
+        return loss.mean(), (None, {"beaten": beaten.mean()})
+
+    def _search(
+        self, constant: Any, v: Float[Array, "rows v"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "rows v"], Float[Array, " rows"]]:
+        """The state found for every row, and its free energy."""
         init_key, key = jax.random.split(key)
-        n = constant.layout.n
+        n, keys = constant.layout.n, jax.random.split(key, self.steps)
+        free = jnp.ones(n, bool)
+        if self.start == "data":  # hidden units are drawn first, whatever they start from
+            x = jnp.pad(v, ((0, 0), (0, n - v.shape[-1])))
+            state = self.kernel.init(constant, x, init_key)
+            state, _ = jax.lax.scan(
+                lambda state, key: (self.kernel.step(constant, state, free, key)[0], None),
+                state,
+                keys,
+            )
+            last = state.x[..., : v.shape[-1]]
+            return last, constant.free_energy(last)
         start = best_state(constant.layout, constant.lower().unary).astype(v.dtype)
         first = jnp.broadcast_to(start[: v.shape[-1]], v.shape)
         state = self.kernel.init(constant, jnp.broadcast_to(start, (len(v), n)), init_key)
-        free = jnp.ones(n, bool)
 
         def move(carry: tuple[Any, Array, Array], key: Key[Array, ""]) -> tuple[Any, None]:
             state, best, level = carry
@@ -132,7 +157,5 @@ class PerceptronLoss:
             return (state, best, jnp.minimum(energy, level)), None
 
         search = (state, first, constant.free_energy(first))
-        (_, best, level), _ = jax.lax.scan(move, search, jax.random.split(key, self.steps))
-        beaten = (level < constant.free_energy(v)).astype(v.dtype)
-        loss = beaten * (model.free_energy(v) - model.free_energy(best))
-        return loss.mean(), (None, {"beaten": beaten.mean()})
+        (_, best, level), _ = jax.lax.scan(move, search, keys)
+        return best, level

@@ -254,13 +254,15 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
     if settings.method != "query-training":
         return lambda model, _: pseudo_log_likelihood(model, valid).mean
     targets = jnp.asarray(questions(valid, settings.seed))
-    ask = eqx.filter_jit(lambda model, x: query_losses(model, x, targets))
 
     def bits(model: Any, _: Any) -> float:
-        totals, counts = ask(model, jnp.asarray(valid, jnp.float32))
+        totals, counts = _losses(model, jnp.asarray(valid, jnp.float32), targets)
         return -float(totals.sum() / counts.sum() / np.log(2))
 
     return bits
+
+
+_losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being fitted
 
 
 def objective(settings: Settings) -> Any:
