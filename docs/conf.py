@@ -100,7 +100,13 @@ def write_flat() -> None:
             first = (thing.__doc__ or "").strip().splitlines()[0]
             found.setdefault(room[0], []).append(f"- ``un.{name}``: {escape(first)}")
     heading = "undirected (the flat API)"
-    page = [heading, "=" * len(heading), "", escape(undirected.__doc__.split("\n\n")[1]), ""]
+    page = [
+        heading,
+        "=" * len(heading),
+        "",
+        escape((undirected.__doc__ or "").split("\n\n")[1]),
+        "",
+    ]
     for room, lines in sorted(found.items()):
         page += [room, "-" * len(room), "", *lines, ""]
     (GENERATED / "api" / "a_flat.rst").write_text("\n".join(page), encoding="utf-8")

@@ -151,7 +151,8 @@ class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _checked(self, X: ArrayLike, reset: bool) -> np.ndarray:
         """Rows of floats in [0, 1] whose columns are those of the fit."""
-        x = np.asarray(validate_data(self, X=X, reset=reset, dtype=np.float32))
+        how: Any = {"X": X, "reset": reset, "dtype": np.float32}
+        x = np.asarray(validate_data(self, **how))
         if ((x < 0) | (x > 1)).any():
             raise UndirectedError(
                 f"RBMFeatures: got values from {x.min():g} to {x.max():g}; wanted values in "
