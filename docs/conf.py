@@ -88,6 +88,30 @@ def write_api() -> None:
         (folder / f"{room.name}.rst").write_text("\n".join(page), encoding="utf-8")
 
 
+def write_flat() -> None:
+    """The names of the flat API with the first line of each docstring, sorted by room."""
+    import undirected
+
+    found: dict[str, list[str]] = {}
+    for name in undirected.__all__:
+        thing = getattr(undirected, name)
+        room = getattr(thing, "__module__", "undirected").split(".")[1:2]
+        if room:
+            first = (thing.__doc__ or "").strip().splitlines()[0]
+            found.setdefault(room[0], []).append(f"- ``un.{name}``: {escape(first)}")
+    heading = "undirected (the flat API)"
+    page = [
+        heading,
+        "=" * len(heading),
+        "",
+        escape((undirected.__doc__ or "").split("\n\n")[1]),
+        "",
+    ]
+    for room, lines in sorted(found.items()):
+        page += [room, "-" * len(room), "", *lines, ""]
+    (GENERATED / "api" / "a_flat.rst").write_text("\n".join(page), encoding="utf-8")
+
+
 def section(path: Path, line: str, members: bool = True) -> str:
     """A heading and everything public of one module."""
     name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -140,5 +164,6 @@ def setup(app) -> None:
     write_papers()
     write_claims()
     write_api()
+    write_flat()
     app.connect("autodoc-process-signature", short_names)
     app.connect("autodoc-process-docstring", to_rst)

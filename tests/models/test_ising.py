@@ -59,3 +59,8 @@ def test_wrong_shapes_are_refused():
         RBM(jnp.zeros((3, 2)), jnp.zeros(3), jnp.zeros(4))
     with pytest.raises(UndirectedError, match="label_states is 7"):
         RBM.create(5, 2, jax.random.key(0), label_states=7)
+
+
+def test_doubles_of_numpy_are_taken_without_a_warning():
+    model = Ising(np.zeros((3, 3)), np.array([0.0, 0.5, -1.0]))
+    assert model.lower().unary.shape == (3,)  # a warning would be an error here

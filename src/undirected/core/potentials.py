@@ -119,6 +119,7 @@ def potentials(
     colours: Int[Array, "C m"] | None = None,
 ) -> Potentials:
     """Potentials without evidence."""
+    unary = jnp.asarray(unary)  # NumPy's doubles in the precision of JAX
     if unary.shape[-1] != layout.n:
         raise UndirectedError(
             f"potentials: unary has {unary.shape[-1]} entries, the layout has {layout.n} units"

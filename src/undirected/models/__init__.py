@@ -10,6 +10,7 @@ from undirected.models.markov import markov_network
 from undirected.models.model_path import ModelPath, tempered
 from undirected.models.nonnegative import NonnegativeBM
 from undirected.models.potts import Potts
+from undirected.models.quadratic import quadratic_model
 from undirected.models.rbm import RBM
 from undirected.models.semi_restricted import SemiRestrictedBM
 from undirected.models.spin_form import SpinForm
@@ -50,5 +51,6 @@ __all__ = [
     "discrete",
     "draw_features",
     "markov_network",
+    "quadratic_model",
     "tempered",
 ]

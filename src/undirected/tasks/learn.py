@@ -46,8 +46,9 @@ def fit(
 
     Args:
         model: the model to start from.
-        data: rows over the visible units, NaN where an entry is missing; for a conditional model
-            the pair (features, rows); or `Batches`.
+        data: rows over the visible units, NaN where an entry is missing, a value between 0 and 1
+            where only the probability of a one is known; for a conditional model the pair
+            (features, rows); or `Batches`.
         objective: by default pseudo-likelihood where nothing is hidden or missing, else persistent
             contrastive divergence with the kernel that suits the model; for a conditional model
             belief propagation.
@@ -114,7 +115,7 @@ def _batches(model: Any, data: Any, size: int | None, seed: int | None) -> Batch
         rows = tuple(np.asarray(part, np.float32) for part in data)
         count = len(rows[0])
     elif hasattr(model, "layout"):
-        rows = visible_rows("fit", model.layout, data)
+        rows = visible_rows("fit", model.layout, data, grey=True)
         count = len(rows)
     else:
         raise UndirectedError(

@@ -14,8 +14,13 @@ from undirected.core.potentials import observe, potentials
 from undirected.sampling import init_state
 
 
-def visible_rows(caller: str, layout: Layout, rows: ArrayLike) -> Float[np.ndarray, "rows v"]:
-    """Rows over the visible units, NaN where an entry is not known; one row may be flat."""
+def visible_rows(
+    caller: str, layout: Layout, rows: ArrayLike, grey: bool = False
+) -> Float[np.ndarray, "rows v"]:
+    """Rows over the visible units, NaN where an entry is not known; one row may be flat.
+
+    `grey` allows values between 0 and 1 for binary units: probabilities of a one.
+    """
     try:
         found = np.asarray(rows, np.float32)
     except (TypeError, ValueError) as error:
@@ -31,14 +36,16 @@ def visible_rows(caller: str, layout: Layout, rows: ArrayLike) -> Float[np.ndarr
         )
     for block in layout.blocks:
         if block.visible:
-            _check_block(caller, block, found[:, block.slice])
+            _check_block(caller, block, found[:, block.slice], grey)
     return found
 
 
-def _check_block(caller: str, block: Any, part: Float[np.ndarray, "rows size"]) -> None:
+def _check_block(caller: str, block: Any, part: Float[np.ndarray, "rows size"], grey: bool) -> None:
     wrong = np.isinf(part)
     wanted = "finite numbers"
-    if block.domain in (Domain.BINARY, Domain.CATEGORICAL):
+    if grey and block.domain is Domain.BINARY:
+        wrong, wanted = (part < 0) | (part > 1), "a number from 0 to 1"
+    elif block.domain in (Domain.BINARY, Domain.CATEGORICAL):
         wrong, wanted = ~np.isnan(part) & (part != 0) & (part != 1), "0 or 1"
     elif block.domain is Domain.NONNEGATIVE:
         wrong, wanted = part < 0, "numbers of 0 or more"
