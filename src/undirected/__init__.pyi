@@ -45,6 +45,7 @@ from undirected.inference import QueryNetwork as QueryNetwork
 from undirected.inference import SumProduct as SumProduct
 from undirected.inference import Susceptibility as Susceptibility
 from undirected.inference import Transfer as Transfer
+from undirected.inference import TreeReweighted as TreeReweighted
 from undirected.io.tables import read_table as read_table
 from undirected.io.tables import write_table as write_table
 from undirected.learning import Batches as Batches
@@ -65,11 +66,14 @@ from undirected.models import GridMRF as GridMRF
 from undirected.models import Ising as Ising
 from undirected.models import ModelPath as ModelPath
 from undirected.models import NonnegativeBM as NonnegativeBM
+from undirected.models import Potts as Potts
 from undirected.models import SemiRestrictedBM as SemiRestrictedBM
 from undirected.models import discrete as discrete
 from undirected.models import markov_network as markov_network
+from undirected.models import quadratic_model as quadratic_model
 from undirected.models import tempered as tempered
 from undirected.sampling import BlockGibbs as BlockGibbs
+from undirected.sampling import DiscreteLangevin as DiscreteLangevin
 from undirected.sampling import Gibbs as Gibbs
 from undirected.sampling import GibbsWithGradients as GibbsWithGradients
 from undirected.sampling import ParallelTempering as ParallelTempering

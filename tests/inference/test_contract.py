@@ -27,6 +27,7 @@ from undirected.inference import (
     SumProduct,
     Susceptibility,
     Transfer,
+    TreeReweighted,
     predict,
 )
 from undirected.inference.base import Inference
@@ -65,6 +66,7 @@ ROUTINES = {
     "highs": (LinearProgram(), ising),
     "cut": (LinearProgram("cut"), ising),
     "mplp": (MPLP(), ising),
+    "tree reweighted": (TreeReweighted(), ising),
     "tap": (TAP(), ising),
     "susceptibility": (Susceptibility(), ising),
     "improved": (ImprovedSusceptibility(), rbm),

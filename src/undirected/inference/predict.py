@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Inference
 
@@ -41,19 +42,14 @@ def predict(
     p = eqx.filter_eval_shape(lambda one: model.at(one).lower(), like)
     visible = p.layout.n_visible
     entries = sum(leaf.size for leaf in jax.tree.leaves(p))
-    size = int(np.clip(budget // (16 * (entries + 1)), 1, max(1, len(rows))))
-    answers = np.empty((len(rows), visible), np.float32)
-    for start in range(0, len(rows), size):
-        part = rows[start : start + size]
-        fresh = jax.random.fold_in(key, start)
-        if getattr(infer, "on_host", False):
-            found = [infer(model.at(jnp.asarray(one)), fresh).unary[:visible] for one in part]
-            answers[start : start + size] = found
-            continue
-        chunk = jnp.pad(jnp.asarray(part), ((0, size - len(part)), (0, 0)))
-        unary = _beliefs(model, chunk, infer, fresh)
-        answers[start : start + size] = unary[: len(part), :visible]
-    return answers
+    if getattr(infer, "on_host", False):
+        each = [infer(model.at(jnp.asarray(row)), key).unary[:visible] for row in rows]
+        return np.asarray(each, np.float32).reshape(len(rows), visible)
+
+    def answer(chunk: Array, start: int) -> Array:
+        return _beliefs(model, chunk, infer, jax.random.fold_in(key, start))[:, :visible]
+
+    return map_rows(answer, rows, 16 * (entries + 1), budget=budget)
 
 
 def _features(model: Any, x: ArrayLike) -> Float[np.ndarray, "rows X"]:

@@ -10,6 +10,7 @@ from jax.nn import logsumexp, softplus
 from jaxtyping import Array, Bool, Float, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.protocols import Info
@@ -104,13 +105,7 @@ def answers(model: Any, x: ArrayLike, *, budget: int = 2**28) -> Float[np.ndarra
         )
     _refuse_contradictions(model.layout, values)
     pairs = max(1, n * (model.layout.n - n))
-    size = int(np.clip(budget // (4 * pairs), 1, max(1, len(values))))
-    found = np.empty_like(values)
-    for start in range(0, len(values), size):
-        part = values[start : start + size]
-        chunk = np.pad(part, ((0, size - len(part)), (0, 0)), constant_values=np.nan)
-        found[start : start + size] = _answer(model, jnp.asarray(chunk))[: len(part)]
-    return found
+    return map_rows(lambda chunk, _: _answer(model, chunk), values, 4 * pairs, budget=budget)
 
 
 @eqx.filter_jit

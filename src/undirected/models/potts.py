@@ -24,6 +24,12 @@ class Potts(eqx.Module):
         graph: its nodes are the variables; without it every pair is joined, in the order (0, 1),
             (0, 2), ..., (1, 2), ...
         offset: a constant.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Potts.standard(un.graph.chain(3), states=4, coupling=1.0)
+        >>> model.layout.n
+        12
     """
 
     couplings: Float[Array, "*edges q q"]

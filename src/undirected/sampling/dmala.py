@@ -33,6 +33,12 @@ class DiscreteLangevin:
     Args:
         step_size: larger steps move more variables at a time, and are accepted less often.
         updates: proposals of one step.
+
+    Example:
+        >>> import undirected as un
+        >>> chain = un.Ising.create(un.graph.chain(3))
+        >>> un.run_chains(un.DiscreteLangevin(), chain, chains=4, samples=10).x.shape
+        (10, 4, 3)
     """
 
     step_size: float = 0.2
