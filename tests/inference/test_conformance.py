@@ -12,7 +12,7 @@ from tests.zoo import CASES
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import from_edges, grid
 from undirected.core.potentials import batch_axes, clamp, inner, shift
-from undirected.factors import Edges, Factor, Symmetric
+from undirected.factors import Edges, Factor, PottsPairs, Symmetric
 from undirected.inference import (
     BeliefPropagation,
     Exact,
@@ -55,6 +55,10 @@ def pair_moments(beliefs, layout):
             for i, j in zip(*np.triu_indices(len(weight), 1), strict=True):
                 found[start + i, start + j] = weight[i, j]
                 assert weight[i, j] == pytest.approx(weight[j, i], abs=1e-12)
+        elif isinstance(factor, PottsPairs):
+            for (i, j), table in zip(np.asarray(factor.graph.edges), weight, strict=True):
+                for a, b in np.ndindex(table.shape):
+                    found[len(table) * i + a, len(table) * j + b] = table[a, b]
         else:
             a, b = layout.blocks[factor.rows].start, layout.blocks[factor.cols].start
             for i, j in np.ndindex(weight.shape):

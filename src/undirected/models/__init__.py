@@ -9,6 +9,7 @@ from undirected.models.ising import Ising
 from undirected.models.markov import markov_network
 from undirected.models.model_path import ModelPath, tempered
 from undirected.models.nonnegative import NonnegativeBM
+from undirected.models.potts import Potts
 from undirected.models.rbm import RBM
 from undirected.models.semi_restricted import SemiRestrictedBM
 from undirected.models.spin_form import SpinForm
@@ -26,6 +27,7 @@ REGISTRY: dict[str, type] = {
         DeepBM,
         GridMRF,
         GaussianRBM,
+        Potts,
     )
 }
 """The models by name; saving and loading do without this table."""
@@ -41,6 +43,7 @@ __all__ = [
     "Ising",
     "ModelPath",
     "NonnegativeBM",
+    "Potts",
     "SemiRestrictedBM",
     "SpinForm",
     "Stack",
