@@ -1,6 +1,6 @@
 """Learning inside an experiment: one model, or the models of several seeds side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -42,8 +42,10 @@ class SeedBatches(Batches):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "each", min(self.size, self.rows))
-        object.__setattr__(self, "size", self.each * len(self.seeds))
+        count, each = len(self.seeds), min(self.size, self.rows)
+        object.__setattr__(self, "each", each)
+        object.__setattr__(self, "size", each * count)
+        object.__setattr__(self, "transform", _ApartBySeed(count, each, self.transform))
 
     @property
     def rows(self) -> int:
@@ -65,15 +67,22 @@ class SeedBatches(Batches):
             found = [rows[i] for rows, i in zip(self.subsets, found, strict=True)]
         return np.concatenate(found, 1).astype(np.int32)
 
-    def take(self, data: PyTree, rows: Int[Array, " size"], key: Key[Array, ""]) -> PyTree:
-        """The batches of these rows, transformed, with an axis over the seeds in front."""
-        count = len(self.seeds)
+
+@dataclass(frozen=True)
+class _ApartBySeed:
+    """Rows of all seeds, one seed after the other, as a batch that leads with the seeds."""
+
+    seeds: int
+    each: int
+    transform: Callable[[PyTree, Key[Array, ""]], PyTree] | None
+
+    def __call__(self, batch: PyTree, key: Key[Array, ""]) -> PyTree:
         batch = jax.tree.map(
-            lambda leaf: leaf[rows].reshape(count, self.each, *leaf.shape[1:]), data
+            lambda leaf: leaf.reshape(self.seeds, self.each, *leaf.shape[1:]), batch
         )
         if self.transform is None:
             return batch
-        return jax.vmap(self.transform)(batch, jax.random.split(key, count))
+        return jax.vmap(self.transform)(batch, jax.random.split(key, self.seeds))
 
 
 @dataclass(frozen=True)
