@@ -118,6 +118,19 @@ def spins(couplings, fields) -> Truth:
     return from_log_weights(states, np.einsum("si,ij,sj->s", s, upper, s) + s @ fields)
 
 
+def potts(couplings, fields, edges, offset: float = 0.0) -> Truth:
+    """sum_e J_e[s_i, s_j] + sum_i h_i[s_i] + offset; `states` are one-hot."""
+    couplings, fields = (np.asarray(a, np.float64) for a in (couplings, fields))
+    n, q = fields.shape
+    states = grouped_states([q] * n)
+    values = []
+    for s in states.reshape(-1, n, q).argmax(-1):
+        pairs = zip(couplings, np.asarray(edges), strict=True)
+        own = sum(fields[i, s[i]] for i in range(n))
+        values.append(own + sum(J[s[i], s[j]] for J, (i, j) in pairs) + offset)
+    return from_log_weights(states, np.array(values))
+
+
 def edge_matrix(n: int, edges, weights) -> np.ndarray:
     """The upper-triangular matrix of an edge list."""
     matrix = np.zeros((n, n))

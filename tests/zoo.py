@@ -13,7 +13,7 @@ import numpy as np
 
 from tests import oracle
 from undirected.core import graph
-from undirected.models import RBM, Ising, SemiRestrictedBM
+from undirected.models import RBM, Ising, Potts, SemiRestrictedBM
 
 Case = tuple[Any, oracle.Truth]
 
@@ -94,6 +94,14 @@ def spin_ising(seed: int) -> Case:
     return Ising.from_spins(couplings, fields, where), truth
 
 
+def potts(seed: int) -> Case:
+    """Four variables of three states, three of them in a triangle."""
+    rng = np.random.default_rng(seed)
+    where = graph.from_edges(4, [(0, 1), (1, 2), (0, 2), (2, 3)])
+    couplings, fields = _normal(rng, 4, 3, 3), _normal(rng, 4, 3)
+    return Potts(couplings, fields, where, 0.3), oracle.potts(couplings, fields, where.edges, 0.3)
+
+
 def _sparse(where: graph.Graph, seed: int) -> Case:
     rng = np.random.default_rng(seed)
     weights, bias = _normal(rng, where.n_edges), _normal(rng, where.n)
@@ -114,5 +122,6 @@ CASES: dict[str, Callable[[int], Case]] = {
         tree_ising,
         star_ising,
         spin_ising,
+        potts,
     )
 }

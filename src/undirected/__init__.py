@@ -6,10 +6,11 @@
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.2.0"
 
+# Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
@@ -33,7 +34,7 @@ _ROOMS = {
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}
 
-__all__ = sorted([*_PLACE, "__version__"])
+__all__ = sorted([*_PLACE, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -52,7 +53,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_PLACE, *_MODULES])
-
-
-if TYPE_CHECKING:
-    from undirected.core import graph as graph

@@ -41,6 +41,8 @@ def copies(rows=400, missing=0.0, seed=0):
 
 
 NAMES = ["a", "b", "c", "a2", "b2", "c2"]
+QUICK = ["--epochs", 1, "--hidden", 2]
+"""Settings of fits that only have to be: on 60 rows all of them share what is compiled."""
 
 
 @pytest.fixture(scope="module")
@@ -207,13 +209,13 @@ def test_a_table_of_other_columns_is_refused(run, fitted, tmp_path):
 
 
 def test_an_interrupted_fit_with_other_settings_is_not_mixed(run, tmp_path):
-    write_csv(tmp_path / "table.csv", copies(50), NAMES)
+    write_csv(tmp_path / "table.csv", copies(60), NAMES)
     work = tmp_path / "m" / "training"
     (work / "checkpoints").mkdir(parents=True)
     (work / "plan.json").write_text('{"settings": {}}')
     code, _, err = run("fit", "table.csv", "--out", "m")
     assert code == 1 and "--fresh" in err
-    assert run("fit", "table.csv", "--out", "m", "--epochs", 1, "--fresh")[0] == 0
+    assert run("fit", "table.csv", "--out", "m", *QUICK, "--fresh")[0] == 0
 
 
 def test_lists(run):
@@ -239,10 +241,10 @@ def test_fit_leaves_a_folder_that_is_not_its_own_alone(run, tmp_path):
 
 
 def test_an_interrupted_fit_does_not_go_on_with_other_values(run, tmp_path):
-    plan, flipped = tmp_path / "out" / "training" / "plan.json", 1 - copies(30)
-    write_csv(tmp_path / "t.csv", copies(30), NAMES)
+    plan, flipped = tmp_path / "out" / "training" / "plan.json", 1 - copies(60)
+    write_csv(tmp_path / "t.csv", copies(60), NAMES)
     write_csv(tmp_path / "flipped.csv", flipped, NAMES)
-    how = ["--out", "out", "--epochs", 1, "--hidden", 2]
+    how = ["--out", "out", *QUICK]
     assert run("fit", "t.csv", *how)[0] == 0
     (plan.parent / "checkpoints").mkdir()  # as if it had been interrupted
     code, _, err = run("fit", "flipped.csv", *how)
@@ -335,7 +337,7 @@ def test_slow_steps_are_looked_at_often(method, hidden, steps):
 def test_a_new_fit_leaves_no_report_of_an_earlier_one(run, tmp_path):
     write_csv(tmp_path / "t.csv", copies(60), NAMES)
     report = tmp_path / "m" / "report.html"
-    how = ["fit", "t.csv", "--out", "m", "--epochs", 1, "--hidden", 2]
+    how = ["fit", "t.csv", "--out", "m", *QUICK]
     assert run(*how, "--method", "query-training")[0] == 0
     assert "Calibration" in report.read_text()
     (tmp_path / "m" / "mine.html").write_text("mine")
@@ -354,7 +356,7 @@ def test_convergence_is_told_of_models_that_have_it(run, tmp_path):
     asked[:, 3:] = np.nan
     write_csv(tmp_path / "asked.csv", asked, NAMES)
     for method, converged in (("query-training", None), ("cd", 1.0)):
-        how = ["--out", method, "--method", method, "--epochs", 1, "--hidden", 2]
+        how = ["--out", method, "--method", method, *QUICK]
         assert run("fit", "t.csv", *how)[0] == 0
         code, out, err = run("query", method, "asked.csv", "--out", "p.csv", "--json")
         assert code == 0 and "settled" not in err
@@ -366,7 +368,7 @@ YEARS = ["2019", "2020", "2021", "2022", "2023", "2024"]
 
 def test_a_header_of_years(run, tmp_path):
     write_csv(tmp_path / "t.csv", copies(60), YEARS)
-    how = ["--out", "m", "--epochs", 1, "--hidden", 2]
+    how = ["--out", "m", *QUICK]
     code, _, err = run("fit", "t.csv", *how)
     assert code == 1 and "2019 is neither 0 nor 1; if line 1 holds names, say --header" in err
     assert run("fit", "t.csv", *how, "--header")[0] == 0
@@ -385,18 +387,18 @@ def test_a_header_of_years(run, tmp_path):
 
 
 def test_a_first_row_that_looks_like_a_header(run, tmp_path):
-    """The line 0,1,2 is taken for names unless the user says otherwise."""
-    (tmp_path / "t.csv").write_text("0,1,2\n" + "1,1,1\n" * 30)
-    how = ["--out", "m", "--epochs", 1, "--hidden", 2]
+    """The line 0,1,2,... is taken for names unless the user says otherwise."""
+    (tmp_path / "t.csv").write_text("0,1,2,3,4,5\n" + "1,1,1,1,1,1\n" * 60)
+    how = ["--out", "m", *QUICK]
     code, out, _ = run("fit", "t.csv", *how, "--json")
-    assert code == 0 and json.loads(out)["rows"] == 30
+    assert code == 0 and json.loads(out)["rows"] == 60
     code, _, err = run("fit", "t.csv", *how, "--no-header")
     assert code == 1 and "line 1, column 3 (x2): 2 is neither 0 nor 1" in err
 
 
 def test_a_damaged_checkpoint_is_met_with_fresh(run, tmp_path):
-    write_csv(tmp_path / "t.csv", copies(30), NAMES)
-    how = ["fit", "t.csv", "--out", "m", "--epochs", 1, "--hidden", 2]
+    write_csv(tmp_path / "t.csv", copies(60), NAMES)
+    how = ["fit", "t.csv", "--out", "m", *QUICK]
     assert run(*how)[0] == 0
     damaged = tmp_path / "m" / "training" / "checkpoints" / "step-00000002.safetensors"
     damaged.parent.mkdir()

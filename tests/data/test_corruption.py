@@ -109,6 +109,19 @@ def test_the_corner_check_finds_a_place_never_used(key) -> None:
     assert corner_fit(hit[~in_last_row], 3) < 1e-5
 
 
+def test_rows_and_columns_of_a_patch_are_drawn_apart(key) -> None:
+    """On a square image, where one draw used for both would put all patches on the diagonal.
+
+    Fails by chance once in 1e5 seeds; the seed is fixed.
+    """
+    _, hit = corruption.occlude(np.zeros((8000, 36)), (6, 6), 3, key)
+    top, left = np.divmod(np.argmax(np.asarray(hit), axis=1), 6)
+    places = np.histogram2d(top, left, bins=[range(5), range(5)])[0]
+    assert places.sum() == 8000
+    assert scipy.stats.chisquare(places.ravel()).pvalue > 1e-5
+    assert scipy.stats.chisquare((places * np.eye(4)).ravel() + 1e-9).pvalue < 1e-5
+
+
 def test_a_patch_as_large_as_the_image(key) -> None:
     _, hit = corruption.drop_patch(np.zeros((3, 16)), (4, 4), 4, key)
     assert hit.all()

@@ -23,11 +23,13 @@ from undirected.inference import (
     Exact,
     LinearProgram,
     MeanField,
+    TreeReweighted,
 )
 from undirected.learning import PseudoLikelihood
 from undirected.models import FactorGraph
-from undirected.sampling import Gibbs, PerturbAndMap
-from undirected.sampling.gibbs_with_gradients import gradient, log_proposal, propose
+from undirected.sampling import DiscreteLangevin, Gibbs, PerturbAndMap
+from undirected.sampling import gibbs_with_gradients as gwg
+from undirected.sampling.dmala import log_proposal, proposal
 
 pytestmark = pytest.mark.usefixtures("x64")
 each_row = pytest.mark.parametrize("name", ROWS)
@@ -277,6 +279,20 @@ def test_the_linear_program_bounds_the_best_state(name, solver):
         )
 
 
+@each_row
+def test_tree_reweighted_is_an_upper_bound_and_exact_on_a_tree(name):
+    row, model = ROWS[name], model_of(name)
+    if not takes(row, name, "tree reweighted", lambda: TreeReweighted()(model)):
+        return
+    beliefs = TreeReweighted(None, 200, None, 0.3)(model)
+    assert float(beliefs.log_z) >= row.world.log_z(1.0) - 1e-9
+    if row.tree:
+        p = row.world.probabilities(1.0)
+        np.testing.assert_allclose(beliefs.unary, p @ row.world.units, atol=1e-8)
+        np.testing.assert_allclose(beliefs.factors[0].weight, expected(row, p), atol=1e-8)
+        assert float(beliefs.log_z) == pytest.approx(row.world.log_z(1.0), abs=1e-7)
+
+
 # Samplers and learning.
 
 
@@ -293,9 +309,9 @@ def test_gibbs_leaves_the_truth_invariant(name):
 @eqx.filter_jit
 def _proposals(p, x, unit):
     free = jnp.ones(x.shape, bool)
-    slope = gradient(p, x)
-    moved, _, log_ratio = propose(p, x, slope, free, unit)
-    there = jnp.take_along_axis(log_proposal(p, x, slope, free), unit[:, None], 1)[:, 0]
+    slope = gwg.gradient(p, x)
+    moved, _, log_ratio = gwg.propose(p, x, slope, free, unit)
+    there = jnp.take_along_axis(gwg.log_proposal(p, x, slope, free), unit[:, None], 1)[:, 0]
     return moved, there, log_ratio
 
 
@@ -320,6 +336,26 @@ def test_gibbs_with_gradients_leaves_the_truth_invariant(name):
     apart = (row.world.states[row.allowed][:, None] != row.world.states[row.allowed]).sum(-1)
     assert (matrix[apart == 1] > 0).all()
     np.testing.assert_allclose(pi @ matrix, pi, atol=1e-10)
+
+
+@eqx.filter_jit
+def _langevin(p, x, moved):
+    free, kernel = jnp.ones(x.shape, bool), DiscreteLangevin(1.0)
+    odds = proposal(p, x, kernel.step_size)
+    return log_proposal(p.layout, odds, moved, free), kernel.log_ratio(p, x, moved, free)
+
+
+@each_row
+def test_discrete_langevin_is_reversible(name):
+    row = ROWS[name]
+    states = row.world.units[row.allowed]
+    S = len(states)
+    x, moved = np.repeat(states, S, 0), np.tile(states, (S, 1))
+    there, ratio = _langevin(model_of(name).lower(), jnp.asarray(x), jnp.asarray(moved))
+    matrix = np.exp(np.asarray(there) + np.minimum(ratio, 0.0)).reshape(S, S)
+    pi = row.world.probabilities(1.0)[row.allowed]
+    assert (matrix > 0).any() and matrix.sum(1).max() <= 1 + 1e-9
+    np.testing.assert_allclose(pi[:, None] * matrix, (pi[:, None] * matrix).T, atol=1e-10)
 
 
 @each_row

@@ -6,6 +6,7 @@ about both. It must hold at every round, not at a fixed point alone, or the rout
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -38,7 +39,8 @@ def check(routine, pair: Pair, atol: float) -> None:
     """Beliefs about units and factors are exchanged, log Z moves by the constant."""
     here, there = routine(pair.model.lower()), routine(pair.relabelled.lower())
     np.testing.assert_allclose(there.unary, 1 - here.unary, atol=atol)
-    assert float(here.log_z) == pytest.approx(float(there.log_z) + pair.constant, abs=10 * atol)
+    moved = float(there.log_z) + pair.constant
+    assert float(here.log_z) == pytest.approx(moved, abs=10 * atol, rel=1e-9)  # may be -1e9
     assert int(here.status) == int(there.status)
     assert int(here.iterations) == int(there.iterations)
     for a, b in zip(here.factors, there.factors, strict=True):
@@ -184,6 +186,12 @@ def test_fused_max_product(form, rounds, tolerance):
 
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_messages_on_chip(rounds):
+    """In single precision, as on a GPU."""
+    with jax.enable_x64(False):
+        _check_on_chip(rounds)
+
+
+def _check_on_chip(rounds):
     w, fields = dense_weights(6, 30, 20)
     w, fields = 0.3 * w, [0.3 * f for f in fields]
     odds = []

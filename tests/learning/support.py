@@ -189,14 +189,14 @@ def negative_log_pseudo_likelihood(
     return -total / len(v)
 
 
+@eqx.filter_jit
+def _value_and_grad(objective, model, batch, carry, key):
+    return eqx.filter_value_and_grad(objective, has_aux=True)(model, batch, carry, key)
+
+
 def evaluate(objective, model, batch, key, carry=None):
     """(loss, (carry, info), gradient by parameter name) of an objective."""
-
-    @eqx.filter_jit
-    def value_and_grad(model, batch, carry, key):
-        return eqx.filter_value_and_grad(objective, has_aux=True)(model, batch, carry, key)
-
-    (loss, aux), slope = value_and_grad(model, batch, carry, key)
+    (loss, aux), slope = _value_and_grad(objective, model, batch, carry, key)
     slope = slope.rbm if isinstance(model, HiddenByEnergy) else slope
     return loss, aux, {name: getattr(slope, name) for name in PARAMETERS if hasattr(slope, name)}
 

@@ -24,7 +24,7 @@ from undirected.learning import (
     fit,
 )
 from undirected.models import RBM, ConditionalRBM, DeepBM, SemiRestrictedBM
-from undirected.sampling import BlockGibbs
+from undirected.sampling import BlockGibbs, GibbsState
 
 pytestmark = pytest.mark.usefixtures("x64")
 SHAPES = {
@@ -157,6 +157,21 @@ def test_max_margin_gradients_with_exact_inference():
     assert_gradient(MaxMargin(Exact(0.0), hidden="max"), margin("max"))
 
 
+@pytest.mark.parametrize(
+    ("objective", "hidden"),
+    [(MaxMargin(MarginalMap()), "sum"), (MaxMargin(Exact(0.0), hidden="max"), "max")],
+)
+def test_max_margin_reports_the_violation(objective, hidden):
+    """The mean over rows of what enumeration says, as the loss and in the report."""
+    arrays, (x, v) = parameters(), pairs()
+    batch = jnp.asarray(x), jnp.asarray(v)
+    loss, (_, info) = Conditional(objective)(model_of(arrays), batch, None, jax.random.key(0))
+    each = [margin(hidden)(arrays, *row) for row in zip(x, v, strict=True)]
+    assert np.mean(each) > 0.1
+    assert float(loss) == pytest.approx(np.mean(each), abs=1e-6)
+    assert float(info["violation"]) == pytest.approx(np.mean(each), abs=1e-6)
+
+
 def test_perceptron_loss_is_the_gap_to_the_best_state_met():
     """A long search on a tiny model meets every state, so the loss is exact."""
 
@@ -165,6 +180,42 @@ def test_perceptron_loss_is_the_gap_to_the_best_state_met():
         return max(s.values()) - s[tuple(v.astype(int))]
 
     assert_gradient(PerceptronLoss(BlockGibbs(), 300), value)
+
+
+class Flip:
+    """A kernel without chance: each step turns the next visible unit over."""
+
+    def init(self, model, x, key):
+        return GibbsState(x)
+
+    def step(self, model, state, free, key):
+        turned = jnp.roll(state.x[..., :3], 1, axis=-1).at[..., 0].add(1) % 2
+        return GibbsState(state.x.at[..., :3].set(turned)), {}
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_perceptron_loss_from_the_data_compares_with_the_end_of_the_chain(steps):
+    """Rows whose chain ends at a state of higher free energy than their own add nothing."""
+    w, b, c = (np.random.default_rng(0).normal(size=shape) for shape in ((3, 2), 3, 2))
+    table = oracle.visible_marginal(oracle.rbm(w, b, c), 3)
+    rows = oracle.binary_states(3)
+    ends = rows.copy()
+    for _ in range(steps):
+        ends = np.roll(ends, 1, axis=1)
+        ends[:, 0] = (ends[:, 0] + 1) % 2
+
+    def score(states):
+        return np.array([table[tuple(row.astype(int).tolist())] for row in states])
+
+    gaps = score(ends) - score(rows)
+    assert (gaps > 0).any() and (gaps < 0).any()
+    objective = PerceptronLoss(Flip(), steps, start="data")
+    model = RBM(*map(jnp.asarray, (w, b, c)))
+    loss, (_, info) = objective(model, jnp.asarray(rows), None, jax.random.key(0))
+    assert float(loss) == pytest.approx(np.maximum(gaps, 0).mean(), abs=1e-6)
+    assert float(info["beaten"]) == pytest.approx((gaps > 0).mean())
+    with pytest.raises(UndirectedError, match="start is 'truth'; pass 'best' or 'data'"):
+        PerceptronLoss(Flip(), steps, start="truth")
 
 
 def test_perceptron_loss_never_meets_a_label_of_two_states():

@@ -67,18 +67,18 @@ def test_pseudo_likelihood_value_and_gradient_are_exact(name, x64, key):
     assert_close(ours, support.oracle_gradient(model, value))
 
 
+@eqx.filter_jit
+def draw(objective, model, batch, keys):
+    carry = objective.init(model, batch, keys[0])
+    return jax.lax.map(lambda k: support.gradient(objective, model, batch, k, carry), keys[1:])
+
+
 def worst_z(objective, model, v, key, oracle_model=None):
     """Largest |z| between the mean gradient over independent draws and the oracle's, and its limit.
 
     The limit is exceeded by a right gradient with probability 1e-5 (two-sided, Bonferroni).
     """
-
-    @eqx.filter_jit
-    def draw(model, batch, keys):
-        carry = objective.init(model, batch, keys[0])
-        return jax.lax.map(lambda k: support.gradient(objective, model, batch, k, carry), keys[1:])
-
-    draws = draw(model, jnp.asarray(v, jnp.float32), jax.random.split(key, DRAWS + 1))
+    draws = draw(objective, model, jnp.asarray(v, jnp.float32), jax.random.split(key, DRAWS + 1))
     truth = likelihood_gradient(oracle_model or model, v)
     scores = []
     for name, wanted in truth.items():

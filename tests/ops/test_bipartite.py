@@ -16,7 +16,7 @@ from undirected.ops import bipartite, on_chip
 def plain(w, rows, cols, iterations: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Log messages into the rows, and the sums at rows and columns."""
     w, rows, cols = (np.asarray(a, np.float64) for a in (w, rows, cols))
-    to_rows = np.zeros(w.shape)
+    to_rows = 0.5 * w
     to_cols = to_rows
     for _ in range(iterations):
         cavity = (rows + to_rows.sum(1))[:, None] - to_rows

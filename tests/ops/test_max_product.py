@@ -16,9 +16,9 @@ FORMS = {
 
 
 def textbook(w: np.ndarray, fields: np.ndarray, iterations: int, damping: float) -> np.ndarray:
-    """Totals after parallel updates of max(0, c + w) - max(0, c), from zero messages."""
+    """Totals after parallel updates of max(0, c + w) - max(0, c), from neutral messages, w / 2."""
     w, fields = w.astype(np.float64), fields.astype(np.float64)
-    sent = np.zeros(w.shape)
+    sent = 0.5 * w
     for _ in range(iterations):
         cavity = (fields + sent.sum(0))[:, None] - sent.T
         new = np.maximum(0, cavity + w) - np.maximum(0, cavity)

@@ -31,18 +31,36 @@ def test_an_unknown_method_or_optimiser_is_refused():
         learn(task, "MLE-BP", config | {"optimiser": "newton"}, 0)
 
 
+def wrong_units(answers, x, v):
+    return {"all": (float(((answers > 0.5) != v).mean()), 0.0)}
+
+
 def test_models_start_at_the_regression():
     """Without a step of learning the answers are those of the regression."""
     rng = np.random.default_rng(0)
     x = rng.integers(0, 2, (60, 5)).astype(np.uint8)
     pair = x, x[:, :3]
-    task = Task(pair, pair, pair, score=lambda p, x, v: {"all": (float((p > 0.5).mean()), 0.0)})
+    task = Task(pair, pair, pair, score=wrong_units)
     config = _images.SMOKE | {"epochs": 20, "rates": {"LR": [0.5], "MLE": [1e-9]}}
     regression = learn(task, "LR", config, 0)
     again = learn(task, "MLE-BP", config | {"epochs": 1}, 0, regression)
     assert np.abs(again["shown"] - regression["shown"]).max() < 0.01
     alone = learn(task, "MLE-BP", config | {"epochs": 1}, 0)
     assert np.abs(alone["shown"] - regression["shown"]).max() > 0.2
+
+
+def test_a_model_that_only_gets_worse_is_left_at_its_start():
+    """Validation looks at the model before the first step, too."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (60, 5)).astype(np.uint8)
+    pair = x, x[:, :3]
+    task = Task(pair, pair, pair, score=wrong_units)
+    config = _images.SMOKE | {"epochs": 20, "rates": {"LR": [0.5], "CD": [100.0], "MLE": [1e-9]}}
+    regression = learn(task, "LR", config, 0)
+    assert regression["best"] > 0
+    spoilt = learn(task, "CD-1", config | {"epochs": 1}, 0, regression)
+    assert spoilt["best"] == 0
+    np.testing.assert_allclose(spoilt["shown"], regression["shown"], atol=0.05)
 
 
 def test_letters_are_counted_where_there_are_any():

@@ -24,6 +24,13 @@ def rhat(
     Returns:
         One number for every quantity: about 1 where chains agree, above 1.01 they have not mixed,
         NaN where a quantity never moves.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> draws = np.random.default_rng(0).normal(size=(500, 4))
+        >>> un.rhat(draws) < 1.01, un.rhat(draws + np.arange(4)) > 1.5
+        (np.True_, np.True_)
     """
     halves = _halves("rhat", draws, draw_axis, chain_axis)
     folded = np.abs(halves - np.median(halves, axis=(0, 1), keepdims=True))
@@ -37,8 +44,8 @@ def ess(
     """Effective sample size (bulk): how many independent draws the chains are worth.
 
     Vehtari et al. (2021), Sec. 3.2 and 4.3, on split chains, rank-normalised. Autocorrelations are
-    summed in Geyer's pairs, kept from rising, until a pair turns negative; of that one the first
-    counts once if it is positive.
+    summed in Geyer's pairs, kept from rising, until the sum of a pair is negative; of that pair the
+    first counts once if it is positive.
 
     Args:
         draws: a result of `run_chains` that kept its states, or an array (samples, chains, ...).
@@ -47,6 +54,13 @@ def ess(
 
     Returns:
         One number for every quantity; NaN where it never moves.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> draws = np.random.default_rng(0).normal(size=(500, 4))
+        >>> un.ess(draws) > 1500, un.ess(draws.cumsum(0)) < 100
+        (np.True_, np.True_)
     """
     ranked = _ranked(_halves("ess", draws, draw_axis, chain_axis))
     chains, steps = ranked.shape[:2]

@@ -2,7 +2,18 @@
 
 
 class UndirectedError(ValueError):
-    """Base of the library's own errors."""
+    """The base of the library's own errors, a `ValueError`.
+
+    Each message says what was got, what was wanted, and what to do.
+
+    Example:
+        >>> import undirected as un
+        >>> try:
+        ...     un.Ising.create("ten")
+        ... except un.UndirectedError as error:
+        ...     print(str(error)[:24])
+        Ising.create: got 'ten';
+    """
 
 
 class UnsupportedFactor(UndirectedError):

@@ -16,12 +16,26 @@ if TYPE_CHECKING:
 
 
 class Graph(eqx.Module):
-    """An undirected graph on n units: E edges and 2E messages, along (i, j) then along (j, i).
+    """An undirected graph on n units, with its messages and a colouring.
 
-    `incoming[i]` lists the messages that end in i, padded with 2E, and is None where degrees are so
-    uneven that the table would waste memory; `colours[c]` lists the sites of colour c, padded with
-    n; `sides` are those of a torus. All arrays are data under jit: another graph of the same shapes
-    does not recompile.
+    Made by `un.graph`: `from_edges`, `grid`, `torus`, `chain`, `complete`, `bipartite`,
+    `erdos_renyi` and `from_networkx`. Along E edges run 2E messages: first one along each edge (i,
+    j), then one along each (j, i). All arrays are data under `jit`: another graph of the same
+    shapes does not recompile.
+
+    Args:
+        edges: (E, 2), the two units of each edge.
+        incoming: for each unit the messages that end there, padded with 2E; None where degrees are
+            so uneven that the table would waste memory.
+        colours: for each colour the units of it, padded with n; no edge joins two of them.
+        n: number of units.
+        sides: rows and columns of a torus, None for other graphs.
+
+    Example:
+        >>> import undirected as un
+        >>> square = un.graph.from_edges(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
+        >>> square.n, square.n_edges, len(square.colours)
+        (4, 4, 2)
     """
 
     edges: Int[Array, "E 2"]

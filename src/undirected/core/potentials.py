@@ -29,6 +29,12 @@ class Status(enum.IntEnum):
     number became NaN or infinite. INFEASIBLE: evidence and hard factors leave no state, or the
     state found breaks a hard factor. FRACTIONAL: a relaxation was solved, but its solution is no
     state, and was rounded.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> un.Status(int(un.Exact()(model).status)).name
+        'CONVERGED'
     """
 
     CONVERGED = 0
@@ -39,10 +45,23 @@ class Status(enum.IntEnum):
 
 
 class Potentials(eqx.Module):
-    """Natural parameters: unary fields, factor groups, evidence (0 or +-CERTAIN), a constant.
+    """The natural parameters of a model: what `model.lower()` gives and inference takes.
 
-    `colours[c]`, where given, lists the units of colour c, padded with n: variables of one colour
-    share no factor, so that samplers and mean field may update them together.
+    Args:
+        unary: the field of every unit, perhaps with batch axes in front.
+        factors: the factor groups.
+        evidence: 0, or plus or minus CERTAIN where a unit is held; `clamp` and `observe` set it.
+        offset: a constant of the negative energy.
+        layout: what the units are.
+        colours: for each colour the units of it, padded with n; variables of one colour share no
+            factor, so that samplers and mean field may update them together.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> p = model.lower()
+        >>> print(p.unary, p.factors[0].weight)
+        [ 1. -2. -1.] [2. 2.]
     """
 
     unary: Float[Array, "*batch n"]
@@ -59,10 +78,25 @@ class Potentials(eqx.Module):
 
 
 class Beliefs(eqx.Module):
-    """Mean parameters shaped like the potentials, with how the inference went.
+    """What an inference found: expectations in the shape of the potentials, and how it went.
 
-    `log_z` is the estimate of the log partition function over the states that agree with the
-    evidence (at temperature 0: the value of the best state); `status` is a `Status`.
+    Args:
+        unary: the mean of every unit; for binary units the probability of a 1.
+        factors: the groups of the potentials, with expected statistics in place of their weights.
+        log_z: the estimate of the log partition function over the states that agree with the
+            evidence; at temperature 0 the value of the best state.
+        status: a `Status`; `converged` says whether it is CONVERGED.
+        iterations: rounds made.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> beliefs = un.Exact()(model)
+        >>> print(np.asarray(beliefs.unary).round(2))
+        [0.88 0.68 0.58]
+        >>> round(float(beliefs.log_z), 3), bool(beliefs.converged)
+        (2.753, True)
     """
 
     unary: Float[Array, "*batch n"]
@@ -110,18 +144,51 @@ def lowered(caller: str, model: Any) -> Potentials:
 
 
 def shift(p: Potentials, unary: Float[Array, "*batch m"]) -> Potentials:
-    """Add to the unary fields: soft evidence, perturbation noise, loss augmentation."""
+    """Add to the unary fields: soft evidence, noise, or the loss of a wrong answer.
+
+    Args:
+        p: potentials.
+        unary: what to add to the field of every unit, or of every visible one; leading axes make a
+            batch of instances that share their factors.
+
+    Returns:
+        The potentials with these fields.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> p = un.shift(model.lower(), [0.0, 0.0, 2.0])
+        >>> print(np.asarray(un.Exact()(p).unary).round(2))
+        [0.91 0.81 0.91]
+    """
     extra = _padded("shift", p.layout, jnp.asarray(unary, p.unary.dtype), 0.0)
     fields, extra, evidence = _together(p.unary, extra, p.evidence)
     return eqx.tree_at(lambda q: (q.unary, q.evidence), p, (fields + extra, evidence))
 
 
 def clamp(p: Potentials, mask: Bool[Array, "*batch m"], x: Float[Array, "*batch m"]) -> Potentials:
-    """Hard evidence: units under the mask take their {0, 1} value in x; the rest stay as they were.
+    """Hard evidence: units under the mask take their value in x, the rest stay as they were.
 
-    `mask` and `x` cover all units or the visible ones; x may be NaN where the mask is False. A
-    categorical variable is clamped by the unit of its state at 1; units at 0 are excluded states.
-    Values are checked where they are known, that is outside of `jit`.
+    A categorical variable is clamped by a 1 at the unit of its state; a 0 excludes a state. Values
+    are checked where they are known, that is outside of `jit`.
+
+    Args:
+        p: potentials.
+        mask: True for the units that are held; covers all units, or the visible ones.
+        x: 0 or 1 under the mask; anywhere else it may be NaN. Leading axes of mask and x make a
+            batch of instances.
+
+    Returns:
+        The potentials with this evidence.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> held = un.clamp(model.lower(), [False, False, True], [0, 0, 1])
+        >>> print(np.asarray(un.Exact()(held).unary).round(2))
+        [0.92 0.85 1.  ]
     """
     _check_evidence(p.layout, mask, x)
     mask = _padded("clamp", p.layout, jnp.asarray(mask, bool), False)
@@ -181,7 +248,24 @@ def local_fields(p: Potentials, x: Float[Array, "*batch n"]) -> Float[Array, "*b
 
 
 def observe(p: Potentials, states: Mapping[Any, Any]) -> Potentials:
-    """Hard evidence by words: `{variable: state}`, each by its name or number."""
+    """Hard evidence by words.
+
+    Args:
+        p: potentials.
+        states: `{variable: state}`, each by its name or its number.
+
+    Returns:
+        The potentials with this evidence.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> net = un.markov_network({"rain": 2, "sky": ["clear", "dark"]},
+        ...                         {("rain", "sky"): [[8, 2], [1, 3]]})
+        >>> dark = un.observe(net.lower(), {"sky": "dark"})
+        >>> print(np.asarray(un.Elimination()(dark).unary).round(2))
+        [0.6 1. ]
+    """
     if not isinstance(states, Mapping):
         raise UndirectedError(
             f"observe: got a {type(states).__name__}; pass a dictionary {{variable: state}}"

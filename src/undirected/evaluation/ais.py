@@ -18,6 +18,7 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Block, Domain, Layout, check_discrete
 from undirected.core.potentials import Potentials
 from undirected.core.protocols import Kernel, Summable
+from undirected.core.random import make_key
 from undirected.core.units import draw, log_normaliser
 from undirected.evaluation.estimate import check_binary, check_data, check_finite
 from undirected.factors import Squares
@@ -90,8 +91,9 @@ class Bracket:
 def ais(
     path: Any,
     kernel: Kernel,
-    key: Key[Array, ""],
+    key: Key[Array, ""] | None = None,
     *,
+    seed: int | None = None,
     chains: int = 100,
     betas: int | ArrayLike = 1000,
     confidence: float = 0.99,
@@ -100,14 +102,34 @@ def ais(
 
     log w = log Z_base + sum_k F_{k-1}(v_{k-1}) - F_k(v_{k-1}), v_k moved from v_{k-1} by the kernel
     at beta_k, and Z = mean w. Hidden units are summed out of the weights where the model has a free
-    energy. `path.base` has no couplings: `model.independent(data_means)`, or without means uniform.
-    `betas`: how many, evenly spaced from 0 to 1, or the increasing values themselves.
+    energy.
+
+    Args:
+        path: a `ModelPath` whose base has no couplings: `model.independent(data_means)`, or
+            `model.independent()`, which is uniform.
+        kernel: how the chains move.
+        key: of all draws.
+        seed: the same as a number; pass one of the two.
+        chains: independent chains, at least 2.
+        betas: how many, evenly spaced from 0 to 1, or the increasing values themselves.
+        confidence: with which the interval holds log Z.
+
+    Returns:
+        An `AISResult`: `log_z`, `stderr`, `interval`, and the chains' own weights and last states.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> path = un.ModelPath(model.independent(), model)
+        >>> found = un.ais(path, un.Gibbs(), seed=0, betas=100)
+        >>> found.interval[0] < float(un.Exact()(model).log_z) < found.interval[1]
+        True
     """
     schedule = _schedule(betas)
     _check(path, confidence)
     if chains < 2:
         raise UndirectedError(f"ais: chains is {chains}; an interval needs at least 2, better 100")
-    first, rest = jax.random.split(key)
+    first, rest = jax.random.split(make_key("ais", key, seed))
     x, base_log_z = _start(path.base, chains, first)
     x, log_w = _anneal(path, kernel, x, schedule, rest)
     return _result(log_w, base_log_z, 1, confidence, x)
@@ -138,20 +160,43 @@ def reverse_ais(
 def bracket(
     path: Any,
     kernel: Kernel,
-    key: Key[Array, ""],
+    key: Key[Array, ""] | None = None,
     *,
+    seed: int | None = None,
     samples: ArrayLike | None = None,
     chains: int = 100,
     betas: int | ArrayLike = 1000,
     confidence: float = 0.99,
     width: float = 1.0,
 ) -> Bracket:
-    """`ais` and `reverse_ais` on one path, which agree within `width` nats or say that they do not.
+    """log Z from both sides: `ais`, and `reverse_ais` back along the same path.
 
-    Without `samples` of the target the reverse run starts from the last states of the forward run,
-    drawn again by their weights: good where the forward run is, blind to a mode that it missed.
+    Args:
+        path: a `ModelPath` whose base has no couplings: `model.independent(data_means)`, or
+            `model.independent()`, which is uniform.
+        kernel: how the chains move.
+        key: of all draws.
+        seed: the same as a number; pass one of the two.
+        samples: of the target, where the reverse run starts. Without them it starts from the last
+            states of the forward run, drawn again by their weights: good where the forward run is,
+            blind to a mode that it missed.
+        chains: independent chains of each run.
+        betas: how many, evenly spaced from 0 to 1, or the increasing values themselves.
+        confidence: of the intervals.
+        width: nats within which the two sides must lie to agree.
+
+    Returns:
+        A `Bracket`: `lower` and `upper`, `log_z` between them, and `agree`, whether that is known
+        within `width` nats.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> path = un.ModelPath(model.independent(), model)
+        >>> un.bracket(path, un.Gibbs(), seed=0, betas=100).agree
+        True
     """
-    forward, choice, backward = jax.random.split(key, 3)
+    forward, choice, backward = jax.random.split(make_key("bracket", key, seed), 3)
     lower = ais(path, kernel, forward, chains=chains, betas=betas, confidence=confidence)
     if samples is None:
         weights = jnp.asarray(lower.log_weights - lower.log_z)

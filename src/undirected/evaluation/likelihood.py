@@ -28,7 +28,14 @@ def log_likelihood(model: Model, v: ArrayLike, log_z: float, *, chunk: int = 100
         chunk: rows worked on at a time.
 
     Returns:
-        The mean; its `rows` are log p(v) of each row.
+        An `Estimate`: `mean`, `stderr`, and `rows`, which are log p(v) of each row.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> found = un.log_likelihood(un.Ising.create(3), np.eye(3), log_z=3 * np.log(2))
+        >>> round(found.mean, 4)
+        -2.0794
     """
     if hasattr(log_z, "log_z"):
         raise UndirectedError(
@@ -51,8 +58,21 @@ def pseudo_log_likelihood(
 ) -> Estimate:
     """Mean over rows of sum_i log p(v_i | all other visibles), hiddens summed out, in nats.
 
-    Besag (1975); a categorical variable is one term, normalised over its states. `chunk` rows are
-    worked on at a time; `rows` of the estimate are the sums of each row.
+    Besag (1975); a categorical variable is one term, normalised over its states.
+
+    Args:
+        model: one that gives the log-odds of each visible unit given all others.
+        v: rows of visible units.
+        chunk: rows worked on at a time.
+
+    Returns:
+        An `Estimate`: `mean`, `stderr`, and `rows`, which are the sums of each row.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> round(un.pseudo_log_likelihood(un.Ising.create(3), np.eye(3)).mean, 4)
+        -2.0794
     """
     if not isinstance(model, Marginal | Conditionals):
         raise UndirectedError(

@@ -13,9 +13,25 @@ from undirected.evaluation.estimate import check_binary
 def log_mmd(x: ArrayLike, y: ArrayLike, *, unbiased: bool = False, tile: int = 2048) -> float:
     """log MMD^2 = log [mean k(x, x') + mean k(y, y') - 2 mean k(x, y)], k = exp(-Hamming / d).
 
-    PMP, Sec. 5. Means run over all pairs with the diagonal, or without it where `unbiased`. The
-    distances are whole numbers: their exact histograms are summed tile by tile, so nothing cancels
-    before the last line, and memory is one tile x tile block. -inf where MMD^2 is not positive.
+    PMP, Sec. 5. The distances are whole numbers: their exact histograms are summed tile by tile, so
+    that nothing cancels before the last line, and memory is one tile x tile block.
+
+    Args:
+        x: rows of 0 and 1, such as samples of a model.
+        y: rows of 0 and 1 to compare them with.
+        unbiased: leave a row's pair with itself out of the means.
+        tile: rows worked on at a time.
+
+    Returns:
+        The logarithm; -inf where MMD^2 is not positive.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> un.log_mmd(np.eye(3), np.eye(3))
+        -inf
+        >>> round(un.log_mmd(np.eye(3), 1 - np.eye(3), tile=4), 3)
+        -1.893
     """
     x, y = _rows("x", x), _rows("y", y)
     if x.shape[1] != y.shape[1]:

@@ -68,10 +68,22 @@ class TableGroup(NamedTuple):
 
 
 class Factor(eqx.Module):
-    """One factor group: an equinox Module with a `weight`, which its statistic multiplies.
+    """One factor group: all factors of one kind, as arrays. The base class of every group.
 
-    `statistic` is multilinear: at means of independent units it is the expected statistic. Beliefs
-    about a group are a group of the same class whose weight is the expected statistic.
+    A group has a `weight`, which its statistic multiplies. `statistic` is multilinear: at the means
+    of independent units it is the expected statistic. Beliefs about a group are a group of the same
+    class whose weight is the expected statistic. Algorithms ask a group for views (`pairs`,
+    `tables`, `local_field`, messages); `offers` says which it has.
+
+    Args:
+        weight: an array, or what else the group multiplies its statistic by.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> group = un.third_order(layout, [[0, 1, 2]], 0.5)
+        >>> isinstance(group, un.Factor), group.offers("tables"), group.offers("pairs")
+        (True, True, False)
     """
 
     weight: eqx.AbstractVar[Any]

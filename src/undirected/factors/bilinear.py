@@ -19,6 +19,19 @@ class Bilinear(Factor):
 
     Messages: `forward` holds those to the columns (row variables x column units), `backward` those
     to the rows (row units x column variables).
+
+    Args:
+        weight: W, a row for each unit of the first block and a column for each of the second.
+        rows: the number of the first block in the layout.
+        cols: the number of the second.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> layout = un.discrete(a=2, b=1)
+        >>> graph = un.FactorGraph.create(layout, [un.Bilinear(jnp.ones((2, 1)), 0, 1)])
+        >>> print(graph.energy(jnp.ones(3)))
+        -2.0
     """
 
     weight: Float[Array, "a b"]
@@ -149,6 +162,14 @@ class Bilinear(Factor):
             before = _normalisers(cols, cavity, temperature)
             after = _normalisers(cols, total[cols.slice][None, :], temperature)
             correction = (before - after).sum()
+        # What the answers would add to those on their way: 0 once messages are at rest.
+        answers = _send(cols, rows, cavity.T, self.weight.T, temperature).T
+        news, at_rows = answers - messages.backward, total[rows.slice][:, None]
+        if rows.domain is Domain.BINARY:
+            correction = correction + message(at_rows, news, temperature).sum()
+        else:
+            after = _normalisers(rows, (at_rows + news).T, temperature)
+            correction = correction + (after - _normalisers(rows, at_rows.T, temperature)).sum()
         both = unary[rows.slice][:, None] * conditional
         return Bilinear(both, self.rows, self.cols), correction
 
@@ -156,7 +177,7 @@ class Bilinear(Factor):
 def _mean_over_states(source: Block, weight: Float[Array, "a b"]) -> Float[Array, "A b"]:
     """What a source that prefers no state says: the mean of its rows, 0 for a binary unit off."""
     states = source.states if source.domain is Domain.CATEGORICAL else 2
-    return weight.reshape(source.variables, source.width, -1).sum(1) / states
+    return weight.reshape(source.variables, source.width, weight.shape[1]).sum(1) / states
 
 
 def _send(

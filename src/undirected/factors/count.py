@@ -121,7 +121,24 @@ class Count(Wired):
 
 
 def count(layout: Layout, members: ArrayLike, weight: ArrayLike) -> Count:
-    """Log-potentials weight[k] of k members on, (K + 1) or (F, K + 1); more than K is forbidden."""
+    """Factors that weigh how many of their members are on.
+
+    Args:
+        layout: the layout of the model.
+        members: (F, d), the binary variables of each factor; -1 fills rows with fewer.
+        weight: log-potentials of 0, 1, ..., K members on, (K + 1,) for all factors or (F, K + 1).
+            More than K are forbidden.
+
+    Returns:
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> graph = un.FactorGraph.create(layout, [un.count(layout, [[0, 1, 2]], [0, 0])])
+        >>> un.query(graph, given={0: 1})
+        {1: {0: 1.0, 1: 0.0}, 2: {0: 1.0, 1: 0.0}}
+    """
     found = check_scopes("count", Variables.of(layout), members)
     table = jnp.maximum(jnp.asarray(weight, float), NEG_INF)
     if table.ndim not in (1, 2) or (table.ndim == 2 and len(table) != len(found)):
@@ -138,7 +155,23 @@ def count(layout: Layout, members: ArrayLike, weight: ArrayLike) -> Count:
 
 
 def at_most(layout: Layout, members: ArrayLike, limit: int) -> Count:
-    """No more than `limit` of the members (F, d) of each factor are on."""
+    """Factors that allow at most so many of their members to be on.
+
+    Args:
+        layout: the layout of the model.
+        members: (F, d), the binary variables of each factor; -1 fills rows with fewer.
+        limit: how many of them may be on at once.
+
+    Returns:
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> graph = un.FactorGraph.create(layout, [un.at_most(layout, [[0, 1, 2]], 1)])
+        >>> un.query(graph, given={0: 0, 1: 0})
+        {2: {0: 0.5, 1: 0.5}}
+    """
     if limit < 0:
         raise UndirectedError(f"at_most: the limit is {limit}; pass 0 or more")
     return count(layout, members, np.zeros(min(limit, np.shape(members)[-1]) + 1))

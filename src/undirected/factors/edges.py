@@ -18,6 +18,18 @@ class Edges(Factor):
     """Sparse couplings sum_e w_e x_i x_j between single units.
 
     Messages: forward[e] runs along the edge (i, j) for e < E, and back along it for e >= E.
+
+    Args:
+        weight: w (E,), one for each edge.
+        graph: its nodes are the units of the layout.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> group = un.Edges(jnp.ones(2), un.graph.chain(3))
+        >>> graph = un.FactorGraph.create(un.discrete(x=3), [group])
+        >>> print(graph.energy(jnp.ones(3)))
+        -2.0
     """
 
     weight: Float[Array, " E"]
@@ -107,10 +119,14 @@ class Edges(Factor):
         temperature: Temperature,
     ) -> tuple["Edges", Float[Array, ""]]:
         graph = self.graph
+        weight = jnp.tile(self.weight, 2)
         cavity = total[graph.target] - messages.forward
-        given = jax.nn.sigmoid((cavity + jnp.tile(self.weight, 2)) / temperature)
+        given = jax.nn.sigmoid((cavity + weight) / temperature)
         both = (unary[graph.source] * given).reshape(2, -1).mean(0)
-        correction = -0.5 * message(cavity, messages.forward, temperature).sum()
+        # What the answer would add to the one on its way: 0 once messages are at rest.
+        news = message(cavity, weight, temperature) - _reverse(messages.forward)
+        news = message(total[graph.source], news, temperature)
+        correction = 0.5 * (news - message(cavity, messages.forward, temperature)).sum()
         return Edges(both, graph), correction
 
 

@@ -95,10 +95,42 @@ class Logic(Wired):
 
 
 def logical_or(layout: Layout, parents: ArrayLike, child: ArrayLike) -> Logic:
-    """child = OR of parents (F, d) for every factor; -1 fills rows with fewer parents."""
+    """Factors that make a child the OR of its parents.
+
+    Args:
+        layout: the layout of the model.
+        parents: (F, d), the binary variables of each factor; -1 fills rows with fewer.
+        child: (F,), the binary variable that is on where at least one parent is.
+
+    Returns:
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> graph = un.FactorGraph.create(layout, [un.logical_or(layout, [[0, 1]], [2])])
+        >>> un.query(graph, given={0: 1, 1: 0})
+        {2: {0: 0.0, 1: 1.0}}
+    """
     return Logic(None, family("logical_or", layout, parents, child))
 
 
 def logical_and(layout: Layout, parents: ArrayLike, child: ArrayLike) -> Logic:
-    """child = AND of parents (F, d) for every factor; -1 fills rows with fewer parents."""
+    """Factors that make a child the AND of its parents.
+
+    Args:
+        layout: the layout of the model.
+        parents: (F, d), the binary variables of each factor; -1 fills rows with fewer.
+        child: (F,), the binary variable that is on where all parents are.
+
+    Returns:
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> graph = un.FactorGraph.create(layout, [un.logical_and(layout, [[0, 1]], [2])])
+        >>> un.query(graph, given={0: 1, 1: 0})
+        {2: {0: 1.0, 1: 0.0}}
+    """
     return Logic(None, family("logical_and", layout, parents, child), conjunction=True)

@@ -79,5 +79,21 @@ class Pool(Wired):
 
 
 def pool(layout: Layout, choices: ArrayLike, indicator: ArrayLike) -> Pool:
-    """Exactly one of the choices (F, d) is on where the indicator is, otherwise none."""
+    """Factors that switch on exactly one choice where the indicator is on, otherwise none.
+
+    Args:
+        layout: the layout of the model.
+        choices: (F, d), the binary variables of each factor; -1 fills rows with fewer.
+        indicator: (F,), the binary variable that says whether one of them is on.
+
+    Returns:
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> graph = un.FactorGraph.create(layout, [un.pool(layout, [[0, 1]], [2])])
+        >>> un.query(graph, given={0: 0, 2: 1})
+        {1: {0: 0.0, 1: 1.0}}
+    """
     return Pool(None, family("pool", layout, choices, indicator))

@@ -176,7 +176,15 @@ def potts(
         block: the name of the block; without it the one block of the layout that is categorical.
 
     Returns:
-        A group of pairs.
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> layout = un.discrete(x=(2, 3))
+        >>> graph = un.FactorGraph.create(layout, [un.potts(layout, np.log(3) * np.eye(3))])
+        >>> un.query(graph, given={0: 2})
+        {1: {0: 0.2, 1: 0.2, 2: 0.6}}
     """
     where = _find(layout, block)
     wires = complete(where.variables) if graph is None else graph

@@ -62,7 +62,7 @@ class SparseTables(WiredStates):
     def as_beliefs(self, weight: Array | None) -> "SparseTables":
         """Beliefs where every factor is in a configuration that is listed."""
         assert weight is not None
-        return SparseTables(weight, None, None, self.states, self.widths, jnp.zeros(()))
+        return self._with(weight, jnp.zeros(()))
 
     def tables(self, layout: Layout, most: int) -> list[TableGroup]:
         size, count = prod(self.states), self.wires.n_factors
@@ -109,8 +109,18 @@ class SparseTables(WiredStates):
         return self._expected(share, jnp.zeros((), share.dtype)), log_z
 
     def _expected(self, share: Float[Array, "K F"], excess: Array) -> "SparseTables":
-        weight = share.sum(1) if self.shared else share.T
-        return SparseTables(weight, None, None, self.states, self.widths, excess)
+        return self._with(share.sum(1) if self.shared else share.T, excess)
+
+    def _with(self, weight: Array, excess: Array) -> "SparseTables":
+        """Beliefs of this shape."""
+        return SparseTables(
+            weight=weight,
+            incidence=None,
+            configurations=None,
+            states=self.states,
+            widths=self.widths,
+            excess=excess,
+        )
 
     def _logs(self) -> Float[Array, "K F"]:
         """The log-potentials, factors last."""
@@ -144,7 +154,14 @@ def sparse_tables(
         weight: their log-potentials, (K,) or (F, K).
 
     Returns:
-        A group of sparse tables.
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> group = un.sparse_tables(layout, [[0, 1, 2]], [[0, 0, 1], [1, 1, 0]], [0.0, 0.0])
+        >>> un.query(un.FactorGraph.create(layout, [group]), given={0: 1})
+        {1: {0: 0.0, 1: 1.0}, 2: {0: 1.0, 1: 0.0}}
     """
     variables = Variables.of(layout)
     found = check_scopes("sparse_tables", variables, scopes)
@@ -169,7 +186,13 @@ def sparse_tables(
     _check_different(allowed.reshape(-1, K, order))
     sizes = tuple(int(k) for k in states)
     incidence, widths = state_units("sparse_tables", layout, found, sizes)
-    return SparseTables(logs, incidence, jnp.asarray(allowed, jnp.int32), sizes, widths)
+    return SparseTables(
+        weight=logs,
+        incidence=incidence,
+        configurations=jnp.asarray(allowed, jnp.int32),
+        states=sizes,
+        widths=widths,
+    )
 
 
 def _check_different(allowed: Int[np.ndarray, "F K d"]) -> None:

@@ -18,6 +18,18 @@ class Symmetric(Factor):
     """Dense couplings 1/2 x' W x inside one block: W symmetric with a zero diagonal.
 
     Messages: forward[i, j] is the one from unit i to unit j of the block.
+
+    Args:
+        weight: W (m, m).
+        block: the number of the block in the layout.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> group = un.Symmetric(jnp.ones((3, 3)) - jnp.eye(3), 0)
+        >>> graph = un.FactorGraph.create(un.discrete(x=3), [group])
+        >>> print(graph.energy(jnp.ones(3)))
+        -3.0
     """
 
     weight: Float[Array, "m m"]
@@ -121,7 +133,10 @@ class Symmetric(Factor):
         cavity = total[where][None, :] - messages.forward
         both = unary[where][:, None] * jax.nn.sigmoid((cavity + self.weight) / temperature)
         both = 0.5 * (both + both.T) * _off_diagonal(both[0])
-        correction = -0.5 * message(cavity, messages.forward, temperature).sum()
+        # What the answer would add to the one on its way: 0 once messages are at rest.
+        news = message(cavity, self.weight, temperature) - messages.forward.T
+        news = message(total[where][:, None], news, temperature)
+        correction = 0.5 * (news - message(cavity, messages.forward, temperature)).sum()
         return Symmetric(both, self.block), correction
 
 

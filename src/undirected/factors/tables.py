@@ -126,9 +126,24 @@ class TablesLast(Tables):
 
 
 def tables(layout: Layout, scopes: ArrayLike, weight: ArrayLike) -> Tables:
-    """Factors on the variables in the rows of `scopes` (F, d), with tables (F, *states) or one.
+    """Factors with one entry for every joint state of their variables.
 
-    Variables are numbered block after block of the layout. An entry of -inf forbids a state.
+    Args:
+        layout: the layout of the model.
+        scopes: (F, d), the variables of each factor, numbered block after block of the layout.
+        weight: log-potentials (F, *states), or one table (*states) for all factors; -inf forbids a
+            state.
+
+    Returns:
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> layout = un.discrete(x=2)
+        >>> group = un.tables(layout, [[0, 1]], np.log([[8, 2], [1, 3]]))
+        >>> un.query(un.FactorGraph.create(layout, [group]), given={1: 1})
+        {0: {0: 0.4, 1: 0.6}}
     """
     variables = Variables.of(layout)
     found = check_scopes("tables", variables, scopes)

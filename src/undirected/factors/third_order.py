@@ -74,7 +74,7 @@ class ThirdOrder(Wired):
 
 
 def third_order(layout: Layout, triples: ArrayLike, weight: ArrayLike) -> ThirdOrder:
-    """Couplings w x_i x_j x_k.
+    """Couplings w x_i x_j x_k of three binary variables.
 
     Args:
         layout: the layout of the model.
@@ -82,7 +82,15 @@ def third_order(layout: Layout, triples: ArrayLike, weight: ArrayLike) -> ThirdO
         weight: (F,), or one number for all.
 
     Returns:
-        A group of triples.
+        A group for `FactorGraph.create`.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> graph = un.FactorGraph.create(layout, [un.third_order(layout, [[0, 1, 2]], np.log(3))])
+        >>> un.query(graph, given={0: 1, 1: 1})
+        {2: {0: 0.25, 1: 0.75}}
     """
     found = check_scopes("third_order", Variables.of(layout), triples, arity=3)
     if (found == UNUSED).any():

@@ -17,6 +17,7 @@ from undirected.inference.susceptibility import (
     Susceptibility,
 )
 from undirected.inference.tap import TAP
+from undirected.inference.tree_reweighted import TreeReweighted
 from undirected.inference.unrolled import QueryNetwork
 
 __all__ = [
@@ -39,5 +40,6 @@ __all__ = [
     "SumProduct",
     "Susceptibility",
     "Transfer",
+    "TreeReweighted",
     "predict",
 ]

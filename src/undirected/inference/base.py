@@ -42,10 +42,25 @@ class Decoded(NamedTuple):
 
 
 class Inference(eqx.Module):
-    """A routine that turns potentials into beliefs of the same shape.
+    """A routine that turns a model into beliefs: the base class of all of them.
 
-    Its fields are its hyper-parameters. `on_host` routines run in NumPy, one instance after the
-    other, and cannot be traced by `jit` or `vmap`.
+    Its fields are its settings. An author writes `infer` for one instance; the base class lowers a
+    model, maps over leading batch axes, and compiles once per shape. Routines with `on_host = True`
+    run in NumPy, one instance after the other, and cannot be traced by `jit` or `vmap`.
+
+    Returns:
+        A call with a model, or with potentials, gives `Beliefs`; `decode` gives best states, from
+        routines that look for one.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> for routine in (un.Exact(), un.Elimination(), un.SumProduct()):
+        ...     assert isinstance(routine, un.Inference)
+        ...     print(round(float(routine(model).log_z), 3))
+        2.753
+        2.753
+        2.753
     """
 
     on_host: ClassVar[bool] = False

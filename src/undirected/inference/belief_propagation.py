@@ -38,12 +38,27 @@ AllMessages = tuple[tuple[Messages, ...], Float[Array, " n"]]
 class BeliefPropagation(Inference):
     """Message passing on pairwise models and factor graphs; exact on trees.
 
-    Runs `iterations` rounds, or until no unit's field moves by more than `tolerance`. One round
-    sends every message once: the two directions of a dense bipartite group in turn, or all at once
-    where `parallel`. `damping` is the share of the old message kept. `temperature` 1 is
-    sum-product, 0 max-product; log Z is the Bethe value of T log sum exp(-E / T), at T = 0 the
-    value of the state that the max-marginals decode to. At T = 0 a unit whose two values are
-    equally good has 0.5.
+    One round sends every message once. At temperature 1 it is sum-product, at 0 max-product. log Z
+    is the Bethe value of T log sum exp(-E / T); at T = 0 it is the value of the state that the
+    max-marginals decode to, and a unit whose two values are equally good has 0.5.
+
+    Args:
+        iterations: rounds at most.
+        tolerance: stop when no unit's field moves by more; None makes all rounds.
+        damping: the share of the old message that is kept.
+        temperature: T.
+        parallel: send the two directions of a dense bipartite group at once, not in turn.
+
+    Returns:
+        A call gives `Beliefs`; at temperature 0 `decode` gives best states, of many instances too.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> beliefs = un.BeliefPropagation()(model)
+        >>> print(np.asarray(beliefs.unary).round(2))
+        [0.88 0.68 0.58]
     """
 
     iterations: int | Array = 100
@@ -165,7 +180,9 @@ class BeliefPropagation(Inference):
         unary = means(p.layout, total)
         cavity = total[rows][:, None] - to_rows
         both = jax.nn.sigmoid(cavity + weight) * unary[cols][None, :]
-        log_z = log_normaliser(p.layout, p.unary / T + incoming, 1.0, p.evidence)
+        # The Bethe value of messages of which those to the columns answer those to the rows.
+        answered = incoming.at[cols].set(message(cavity, weight).sum(0))
+        log_z = log_normaliser(p.layout, p.unary / T + answered, 1.0, p.evidence)
         log_z = p.offset + T * (log_z - message(cavity, to_rows).sum())
         pairs = (Bilinear(both, factor.rows, factor.cols),)
         return Beliefs(unary, pairs, log_z, status_of(change, self.tolerance), count)
@@ -196,7 +213,25 @@ def SumProduct(
     damping: float = 0.0,
     parallel: bool = False,
 ) -> BeliefPropagation:
-    """Belief propagation for marginals (temperature 1)."""
+    """Belief propagation for marginals (temperature 1).
+
+    Args:
+        iterations: rounds at most.
+        tolerance: stop when no unit's field moves by more; None makes all rounds.
+        damping: the share of the old message that is kept.
+        parallel: send the two directions of a dense bipartite group at once, not in turn.
+
+    Returns:
+        A `BeliefPropagation`; a call of it with a model gives `Beliefs`.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> beliefs = un.SumProduct()(model)
+        >>> print(np.asarray(beliefs.unary).round(2), beliefs.converged)
+        [0.88 0.68 0.58] True
+    """
     return BeliefPropagation(iterations, tolerance, damping, 1.0, parallel)
 
 
@@ -211,6 +246,21 @@ def MaxProduct(
     On loops it may miss the best state. Where a binary pairwise model only attracts (all couplings
     are positive, whatever the fields), `LinearProgram("cut")` finds a best state, and says so by
     its status; it also does on many others.
+
+    Args:
+        iterations: rounds at most.
+        tolerance: stop when no unit's field moves by more; None makes all rounds.
+        damping: the share of the old message that is kept.
+        parallel: send the two directions of a dense bipartite group at once, not in turn.
+
+    Returns:
+        A `BeliefPropagation`; its `decode` gives best states.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, -0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> print(un.MaxProduct().decode(model).x)
+        [1. 1. 0.]
     """
     return BeliefPropagation(iterations, tolerance, damping, 0.0, parallel)
 

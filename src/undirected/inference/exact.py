@@ -25,10 +25,25 @@ MOST_STATES = 2**26
 
 
 class Exact(Inference):
-    """Sums over all states in chunks; blocks that are independent given the rest are summed out.
+    """Sums over all states; blocks that are independent given the rest are summed out.
 
-    An RBM costs 2^min(V, H) states; more than `most` are refused. At temperature 0 the beliefs are
-    those of the best state; where several are best, a mean of them.
+    An RBM costs 2^min(V, H) states. At temperature 0 the beliefs are those of the best state; where
+    several are best, a mean of them.
+
+    Args:
+        temperature: 1 for marginals, 0 for a best state.
+        chunk: states that are worked on at a time.
+        most: models with more states to sum over than this are refused.
+
+    Returns:
+        A call gives `Beliefs`; at temperature 0 `decode` gives best states.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> print(np.asarray(un.Exact()(model).unary).round(2))
+        [0.88 0.68 0.58]
     """
 
     temperature: float | Array = 1.0
@@ -77,8 +92,25 @@ class Exact(Inference):
 class Transfer(Inference):
     """Exact inference on a sparse graph with a narrow ordering: chains, strips, small tori.
 
-    Units enter in `order` one at a time; a table over the last `width` of them is carried along,
-    at a cost of n 2^width. Make one with `Transfer.plan(graph)`.
+    Make one with `Transfer.plan(graph)`. Units enter one at a time; a table over the last `width`
+    of them is carried along, at a cost of n 2^width.
+
+    Args:
+        order: the units in the order in which they enter.
+        slots: (n, width), for each unit its edges to those that entered before it.
+        width: units that the table covers.
+        n_edges: edges of the graph that the plan was made for.
+        temperature: 1 for marginals, 0 for a best state.
+
+    Returns:
+        A call gives `Beliefs`; at temperature 0 `decode` gives best states.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> routine = un.Transfer.plan(model.graph)
+        >>> print(routine.width, round(float(routine(model).log_z), 3))
+        1 2.753
     """
 
     order: Int[Array, " n"]

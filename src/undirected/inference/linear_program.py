@@ -42,15 +42,26 @@ class Relaxation:
 class LinearProgram(Inference):
     """Best states by the LP relaxation (pmp, eq. 5 without entropy), with rounding.
 
-    Takes every model whose groups can be written as tables. Where the relaxation's optimum is no
-    state it is rounded (one half by the field that the unit feels there), and the status is
+    Takes every model whose groups can be written as tables. Where the optimum of the relaxation is
+    no state it is rounded (one half by the field that the unit feels there), and the status is
     FRACTIONAL. Runs on the host, one instance after the other: it cannot be traced by `jit` or
     `vmap`.
 
     Args:
-        solver: "highs", or for binary pairwise models "cut": an optimum of values 0, 1/2 and 1 as
-            a minimum cut, with weights rounded to a part in 10^9 of their sum: the way to relax
-            dense models of hundreds of units.
+        solver: "highs"; or "cut", for binary pairwise models: an optimum of values 0, 1/2 and 1 as
+            a minimum cut, with weights rounded to a part in 10^9 of their sum. That is the way to
+            relax dense models of hundreds of units.
+
+    Returns:
+        A call gives `Beliefs` of the rounded state, whose value is `log_z`; `relax` gives the
+        relaxation itself.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> found = un.LinearProgram("cut")(model)
+        >>> print(found.unary, found.converged)
+        [1. 1. 1.] True
     """
 
     solver: Literal["highs", "cut"] = "highs"

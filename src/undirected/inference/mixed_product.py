@@ -14,11 +14,23 @@ from undirected.ops import bipartite
 
 
 class MixedProduct(Inference):
-    """Mixed-product belief propagation (crbm-bp, eqs 12, 13, 15; Algorithm 1).
+    """Mixed-product belief propagation (crbm-bp, eqs 12, 13, 15; Algorithm 1), for RBMs.
 
-    Visible units send W v* with v* their current best value, hidden units send sum-product
-    messages. Beliefs are indicators of the best visible state met and the exact means of the
-    hiddens given it; `log_z` is its -free energy.
+    It looks for the best visible state with the hidden units summed out. Visible units send W v*
+    with v* their current best value, hidden units send sum-product messages.
+
+    Args:
+        iterations: rounds at most.
+
+    Returns:
+        A call gives `Beliefs`: the best visible state met, the exact means of the hidden units
+        given it, and minus its free energy as `log_z`.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.RBM.create(3, 2, means=[0.9, 0.9, 0.1], seed=0)
+        >>> print(un.MixedProduct()(model).unary[:3])
+        [1. 1. 0.]
     """
 
     iterations: int | Array = 20

@@ -31,19 +31,28 @@ MOST = 2**16
 
 
 class MPLP(Inference):
-    """Coordinate descent on the dual of the LP relaxation, factor by factor (Globerson and Jaakkola
-    2007), on every model whose groups can be written as tables.
+    """Coordinate descent on the dual of the LP relaxation (Globerson and Jaakkola 2007).
 
-    Factors that share no variable are updated together, which is the same as in turn. The dual
-    never rises, and for binary pairwise models it ends at the optimum of the relaxation. `log_z`
-    is the value of the decoded state; `dual` gives the bound above the best state.
+    Takes every model whose groups can be written as tables. Factors that share no variable are
+    updated together, which is the same as in turn. The dual never rises, and for binary pairwise
+    models it ends at the optimum of the relaxation. `dual` gives this bound above the best state.
 
     Args:
-        rounds: which factors are updated together; `MPLP.plan(model)` sorts them, as a call
-            outside of `jit` does by itself.
+        rounds: which factors are updated together; `MPLP.plan(model)` sorts them, as a call outside
+            of `jit` does by itself.
         iterations: sweeps over all factors at most.
         tolerance: stop when no message moves by more; None makes all sweeps.
         sizes: numbers of factors that the rounds were made for.
+
+    Returns:
+        A call gives `Beliefs` of the decoded state, whose value is `log_z`.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> found = un.MPLP()(model)
+        >>> print(found.unary, round(float(found.log_z), 3))
+        [1. 1. 1.] 2.0
     """
 
     rounds: tuple[Int[Array, "C M"], ...] | None = None
@@ -179,11 +188,14 @@ def _dual(routine: MPLP, p: Potentials) -> Float[Array, "*batch"]:
     if p.unary.ndim > 1:
         return jax.vmap(lambda q: _dual(routine, q), in_axes=(batch_axes(p),))(p)
     sent, total, _, _ = routine._descend(p)
-    bound = p.offset + total.max(-1).sum()
+    bound, levels = p.offset + total.max(-1).sum(), _levels(p)
     for group, own in zip(_groups(p), sent, strict=True):
         rest = group.logs
         for i, messages in enumerate(own):
-            unused = jnp.where((group.scopes[:, i] < 0)[:, None], _idle(group, messages), 0.0)
+            scope = group.scopes[:, i]
+            # States that evidence forbids do not count, whatever message they were left with.
+            barred = jnp.where(levels[scope, : messages.shape[1]] < 0.5 * NEG_INF, NEG_INF, 0.0)
+            unused = jnp.where((scope < 0)[:, None], _idle(group, messages), barred)
             shape = [len(rest)] + [1] * len(own)
             shape[i + 1] = messages.shape[1]
             rest = rest + (unused - messages).reshape(shape)

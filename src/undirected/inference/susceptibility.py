@@ -35,8 +35,22 @@ class Covariances(Beliefs):
 class Susceptibility(Inference):
     """Susceptibility propagation (nnbm, 11-14): covariances are responses M_ij = dm_i / db_j.
 
-    Means come from `tap` (order 1: naive mean field with linear response). Dense models solve the
-    linear equations; on graphs they are iterated, at O(n |E|) a sweep.
+    Dense models solve the linear equations; on graphs they are iterated, at O(n |E|) a sweep.
+
+    Args:
+        tap: where the means come from; with order 1 it is naive mean field with linear response.
+        iterations: sweeps at most.
+        tolerance: stop when no response moves by more.
+        damping: the share of the old response that is kept.
+
+    Returns:
+        A call gives `Beliefs` that also have `covariance` (n, n), of every pair of units.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> un.Susceptibility()(model).covariance.shape
+        (3, 3)
     """
 
     tap: TAP = TAP()
@@ -67,6 +81,20 @@ class ImprovedSusceptibility(Inference):
     The reaction terms s_i = sum_j J_ij^2 var_j + Lambda_i are free parameters, set by the diagonal
     matching equation s_i = [(J M)_ii + third_i Q_ii / (2 var_i)] / var_i, which is (20). `log_z` is
     minus the modified free energy (15).
+
+    Args:
+        iterations: sweeps at most.
+        tolerance: stop when no mean, reaction term or response moves by more.
+        damping: the share of the old values that is kept.
+
+    Returns:
+        A call gives `Beliefs` that also have `covariance` (n, n), of every pair of units.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> un.ImprovedSusceptibility()(model).covariance.shape
+        (3, 3)
     """
 
     iterations: int = 2000

@@ -40,6 +40,21 @@ class TAP(Inference):
     J = -w in the paper's sign, and s_i = sum_j J_ij^2 (v_j - m_j^2) is the reaction of the others.
     Pair beliefs are derivatives of the free energy, m_i m_j + J_ij var_i var_j; `Susceptibility`
     has better ones. `log_z` is minus the free energy (nnbm, 4), a lower bound at order 1 only.
+
+    Args:
+        order: 2 for TAP, 1 for naive mean field.
+        iterations: rounds at most.
+        tolerance: stop when no mean or reaction term moves by more.
+        damping: the share of the old values that is kept.
+
+    Returns:
+        A call gives `Beliefs`.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> print(un.TAP()(model).converged)
+        True
     """
 
     order: int = 2

@@ -23,13 +23,28 @@ Sides = tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]
 
 
 class QueryNetwork(eqx.Module):
-    """A model together with the `layers` sweeps that answer queries about its visible units.
+    """A model together with a number of sweeps that answer queries about its visible units.
 
-    `strength` is 1 / T, a parameter like any other (freeze it by the `trainable` of `fit`).
-    `temperature="belief"` runs sum-product and multiplies the final log-odds by the strength, as
-    the authors' program does; "message" puts T inside the message function, as the paper writes.
-    Messages start empty: those of the factor exp(w x y), or with `symmetric_start` those of its
-    spin form, as in the paper.
+    The sweeps are differentiable, so that `QueryTraining` can learn the model through them.
+    Messages start empty.
+
+    Args:
+        model: a model that lowers to potentials.
+        strength: 1 / T, a parameter like any other (freeze it by the `trainable` of `fit`).
+        layers: number of sweeps.
+        temperature: "belief" runs sum-product and multiplies the final log-odds by the strength, as
+            the authors' program does; "message" puts T inside the message function, as the paper
+            writes.
+        symmetric_start: an empty message is that of the spin form of a factor, as in the paper; by
+            default it is that of exp(w x y).
+
+    Example:
+        >>> import undirected as un
+        >>> from undirected.learning import answers
+        >>> model = un.RBM.create(3, 2, means=[0.9, 0.9, 0.1], seed=0)
+        >>> network = un.QueryNetwork(model, layers=5)
+        >>> print(answers(network, [[1, float("nan"), float("nan")]]).round(1))
+        [[1.  0.9 0.1]]
     """
 
     model: Any

@@ -36,13 +36,31 @@ def read_table(
     missing: bool = True,
     header: bool | None = None,
 ) -> Table:
-    """Read a table; a value that is not allowed is reported with its place in the file.
+    r"""Read a table; a value that is not allowed is reported with its place in the file.
 
-    `binary` allows only 0 and 1, `grey` what lies between too, `missing=False` no missing values.
-    A `.csv` file is UTF-8 with commas; blank, NA, ? and NaN are missing. Its first line is taken
-    for names if it has no numbers, or if it counts 0, 1, 2, ... over three columns or more;
-    `header` overrides that. A `.npz` file holds one array, or `x` and perhaps `names`. Columns
-    without a name are x0, x1...
+    A `.csv` file is UTF-8 with commas; blank, NA, ? and NaN are missing. A `.npz` file holds one
+    array, or `x` and perhaps `names`. Columns without a name are x0, x1...
+
+    Args:
+        path: a `.csv`, `.npy` or `.npz` file.
+        binary: allow only 0 and 1.
+        grey: allow only 0, 1 and what lies between.
+        missing: False allows no missing values.
+        header: whether the first line of a `.csv` file holds names. By default it does if it has no
+            numbers, or if it counts 0, 1, 2, ... over three columns or more. True also takes names
+            of a `.npz` file that are numbers.
+
+    Returns:
+        A `Table`: `values` (rows, columns) in float32, NaN where one is missing, and `names`.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import undirected as un
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "votes.csv")
+        >>> _ = path.write_text("ann,bob\n1,0\nNA,1\n")
+        >>> table = un.read_table(path, binary=True)
+        >>> table.names, table.values.tolist()
+        (['ann', 'bob'], [[1.0, 0.0], [nan, 1.0]])
     """
     path, hint = Path(path), ""
     suffix = _suffix(path)
@@ -87,9 +105,24 @@ def write_table(
     *,
     header: bool | None = None,
 ) -> None:
-    """Write a table that `read_table` gives back; `.npy` holds the values alone, without names.
+    """Write a table that `read_table` gives back.
 
-    `header=True` writes names that are numbers too; such a table is read with `header=True`.
+    Args:
+        path: a `.csv` or `.npz` file, or a `.npy` file, which holds the values without their names.
+        values: (rows, columns), NaN where one is missing.
+        names: of the columns; by default x0, x1...
+        header: True writes names that are numbers too; such a table is read with `header=True`.
+
+    Returns:
+        Nothing; a write that fails leaves the old file as it was.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import undirected as un
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "votes.csv")
+        >>> un.write_table(path, [[1, 0], [float("nan"), 1]], ["ann", "bob"])
+        >>> path.read_text().splitlines()
+        ['ann,bob', '1,0', ',1']
     """
     path = Path(path)
     suffix = _suffix(path)

@@ -14,12 +14,25 @@ from undirected.core.errors import UndirectedError
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """Minibatches of `size` rows from arrays that share their first axis.
+    """Minibatches of arrays that share their first axis.
 
     Epoch after epoch, every row comes once, in an order drawn from (seed, epoch). A batch that
-    reaches the end of an epoch goes on with the next one, so no row is ever left out. A size above
-    the number of rows means all rows. `transform(batch, key)` runs on the device inside each step:
-    fresh noise, or a new binarisation of grey values every time.
+    reaches the end of an epoch goes on with the next one, so that no row is ever left out.
+
+    Args:
+        data: an array, or a tuple or dictionary of arrays with as many rows.
+        size: rows of a batch; more than there are means all of them.
+        seed: of the order.
+        shuffle: False keeps the rows in their order.
+        transform: `transform(batch, key)` runs on the device inside each step: fresh noise, or a
+            new binarisation of grey values every time.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> batches = un.Batches(np.eye(5), size=2, shuffle=False)
+        >>> batches.steps(epochs=2), batches.indices(0, 3).tolist()
+        (5, [[0, 1], [2, 3], [4, 0]])
     """
 
     data: PyTree
@@ -63,8 +76,18 @@ class Batches:
 
     def take(self, data: PyTree, rows: Int[Array, " size"], key: Key[Array, ""]) -> PyTree:
         """The batch of these rows, transformed; `data` is `self.data`, traced."""
-        batch = jax.tree.map(lambda leaf: leaf[rows], data)
-        return batch if self.transform is None else self.transform(batch, key)
+        return take(self.transform, data, rows, key)
+
+
+def take(
+    transform: Callable[[PyTree, Key[Array, ""]], PyTree] | None,
+    data: PyTree,
+    rows: Int[Array, " size"],
+    key: Key[Array, ""],
+) -> PyTree:
+    """The batch of these rows of the data, transformed."""
+    batch = jax.tree.map(lambda leaf: leaf[rows], data)
+    return batch if transform is None else transform(batch, key)
 
 
 @lru_cache(maxsize=2)

@@ -13,10 +13,25 @@ from undirected.core.protocols import Info, Objective
 
 @dataclass(frozen=True)
 class Conditional:
-    """The mean of `objective` over rows (x, v), each on the model `model.at(x)`.
+    """The mean of an objective over rows (x, v), each on the model `model.at(x)`.
 
-    A batch is a pair: features (rows, X) and targets (rows, V). Weights are shared, so the rows of
-    a batch cost matrix products, not copies of the model.
+    Weights are shared, so that the rows of a batch cost matrix products, not copies of the model.
+
+    Args:
+        objective: one that carries nothing from step to step, such as `TwoPhase`.
+
+    Returns:
+        A call with a model, a batch (features (rows, X), targets (rows, V)), None and a key gives
+        the value and what to report; `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.ConditionalRBM.create(3, 2, 4, seed=0)
+        >>> rows = np.ones((6, 4)), np.ones((6, 3))
+        >>> objective = un.Conditional(un.PseudoLikelihood())
+        >>> un.fit(model, rows, objective, steps=2).step
+        2
     """
 
     objective: Objective

@@ -16,11 +16,28 @@ from undirected.learning.chain_phases import complete, detach, mean_energy, run,
 class ContrastiveDivergence:
     """CD-k (Hinton 2002): mean F(v) - mean F(v'), v' after k kernel steps from the data v.
 
-    `start="random"` starts the chains at uniformly drawn states instead, which conditional models
-    want: chains started at the answer never learn to find it (Mnih, Larochelle & Hinton 2011).
-    Missing entries (NaN) are drawn from the model given the observed ones, by `fill_steps` kernel
-    steps from a random start; the same steps draw the hidden units of a model without a free
-    energy.
+    Missing entries (NaN) are drawn from the model given the observed ones, from a random start; so
+    are the hidden units of a model without a free energy.
+
+    Args:
+        kernel: how the chains move, such as `BlockGibbs()`.
+        steps: k.
+        fill_steps: kernel steps that draw missing entries and hidden units.
+        start: "data"; or "random" to start the chains at uniformly drawn states, which conditional
+            models want: chains started at the answer never learn to find it (Mnih, Larochelle &
+            Hinton 2011).
+
+    Returns:
+        A call with a model, a batch of rows, None and a key gives a surrogate, whose gradient is
+        the update, and what the kernel reports; `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0)
+        >>> objective = un.ContrastiveDivergence(un.BlockGibbs())
+        >>> un.fit(un.RBM.create(3, 2, seed=0), rows, objective, steps=2).step
+        2
     """
 
     kernel: Kernel

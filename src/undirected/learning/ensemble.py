@@ -18,8 +18,25 @@ from undirected.core.protocols import Info, Objective
 class Ensemble:
     """One objective on all models of a `stack`, as if each were learned by itself.
 
-    All models see the same rows in the same order; with `own_data` a batch leads with a model axis
-    as the parameters do. `rates` scale each model's gradient.
+    Args:
+        objective: of each model.
+        own_data: whether a batch leads with an axis over models, as the parameters do; by default
+            all models see the same rows in the same order.
+        rates: a factor of each model's gradient: a sweep over learning rates.
+
+    Returns:
+        A call with a stack, a batch, what is carried and a key gives the sum over models, so that
+        each has its own gradient; `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> from undirected.learning import stack
+        >>> models = stack([un.Ising.create(3), un.Ising.create(3)])
+        >>> rows = un.Batches(np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0), 5)
+        >>> objective = un.Ensemble(un.PseudoLikelihood(), rates=[1.0, 0.1])
+        >>> un.fit(models, rows, objective, steps=2).model.bias.shape
+        (2, 3)
     """
 
     objective: Objective

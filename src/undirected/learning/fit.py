@@ -18,7 +18,13 @@ from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import check_values
 from undirected.learning.checkpointing import Row, Run, Saver, Store
 from undirected.learning.ensemble import Ensemble
-from undirected.learning.train_step import TrainState, make_advance, not_finite, trainable_leaves
+from undirected.learning.train_step import (
+    TrainState,
+    first_carry,
+    make_advance,
+    not_finite,
+    trainable_leaves,
+)
 
 Validator = Callable[[Any, Key[Array, ""]], float | Float[Array, ""]]
 
@@ -224,13 +230,7 @@ def _start(
     model: Any, objective: Objective, memory: Any, batches: Batches, key: Key[Array, ""]
 ) -> Run:
     """The run before its first step."""
-
-    @eqx.filter_jit
-    def init(model: Any, data: PyTree, rows: Array, key: Key[Array, ""]) -> Any:
-        batch_key, carry_key = jax.random.split(key)
-        return objective.init(model, batches.take(data, rows, batch_key), carry_key)
-
-    carry = init(model, batches.data, batches.indices(0, 1)[0], key)
+    carry = first_carry(objective, model, batches, key)
     return Run(0, jax.tree.map(_as_array, TrainState(model, memory, carry)), model)
 
 

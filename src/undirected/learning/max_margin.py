@@ -24,9 +24,25 @@ def hamming(v: Float[Array, " v"]) -> Float[Array, "2 v"]:
 class MaxMargin:
     """max_v [loss(v, v_n) + s(v)] - s(v_n), by loss-augmented inference (crbm-bp, eqs 6, 7).
 
-    `hidden="sum"`: s(v) = log sum_h exp(-E), the marginal structured SVM (with `MixedProduct`);
-    `hidden="max"`: s(v) = max_h -E, the latent structured SVM (with `MaxProduct`). `loss(v)` gives
-    the loss of a 0 and of a 1 at every visible unit.
+    Args:
+        infer: finds the best visible state; `MixedProduct` for sums over hidden units, `MaxProduct`
+            for their maximum.
+        loss: a function of the true values that gives the loss of answering 0 and that of answering
+            1 at every visible unit; by default 1 for a wrong answer.
+        hidden: "sum" for s(v) = log sum_h exp(-E), the marginal structured SVM; "max" for
+            s(v) = max_h -E, the latent structured SVM.
+
+    Returns:
+        A call with a model, a batch of rows, None and a key gives the mean margin violation and
+        what to report; `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0)
+        >>> objective = un.MaxMargin(un.MixedProduct())
+        >>> un.fit(un.RBM.create(3, 2, seed=0), rows, objective, steps=2).step
+        2
     """
 
     infer: Inference
@@ -75,19 +91,25 @@ class MaxMargin:
 
 @dataclass(frozen=True)
 class PerceptronLoss:
-    """CD-PercLoss (Mnih, Larochelle & Hinton 2011): F(v_n) - F(best), where a search finds better.
+    """CD-PercLoss (Mnih, Larochelle & Hinton 2011): F(v_n) - F(found), where a search finds better.
 
-    The search is a chain of `steps` kernel steps. It starts at the state that the visible units'
-    own biases favour (in a conditional model: the answer of the logistic regression) and keeps the
-    state of lowest free energy it meets.
+    The search is a chain of `steps` kernel steps. With `start="data"` it starts at v_n, as
+    contrastive divergence does, and finds the state it ends at; with `start="best"` it starts at
+    the state that the visible units' own biases favour (in a conditional model: the answer of the
+    logistic regression) and finds the state of lowest free energy it meets.
     """
 
     kernel: Kernel
     steps: int = 10
+    start: Literal["best", "data"] = "best"
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise UndirectedError(f"perceptron loss: steps is {self.steps}; pass 1 or more")
+        if self.start not in ("best", "data"):
+            raise UndirectedError(
+                f"perceptron loss: start is {self.start!r}; pass 'best' or 'data'"
+            )
 
     def init(self, model: Any, batch: Array, key: Key[Array, ""]) -> None:
         """Nothing is carried from step to step."""
@@ -99,12 +121,31 @@ class PerceptronLoss:
         """The mean loss; rows that no better state was found for add nothing."""
         v = visible(model, batch)
         constant = detach(model)
+        found, level = self._search(constant, v, key)
+        beaten = (level < constant.free_energy(v)).astype(v.dtype)
+        loss = beaten * (model.free_energy(v) - model.free_energy(found))
+        return loss.mean(), (None, {"beaten": beaten.mean()})
+
+    def _search(
+        self, constant: Any, v: Float[Array, "rows v"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "rows v"], Float[Array, " rows"]]:
+        """The state found for every row, and its free energy."""
         init_key, key = jax.random.split(key)
-        n = constant.layout.n
+        n, keys = constant.layout.n, jax.random.split(key, self.steps)
+        free = jnp.ones(n, bool)
+        if self.start == "data":  # hidden units are drawn first, whatever they start from
+            x = jnp.pad(v, ((0, 0), (0, n - v.shape[-1])))
+            state = self.kernel.init(constant, x, init_key)
+            state, _ = jax.lax.scan(
+                lambda state, key: (self.kernel.step(constant, state, free, key)[0], None),
+                state,
+                keys,
+            )
+            last = state.x[..., : v.shape[-1]]
+            return last, constant.free_energy(last)
         start = best_state(constant.layout, constant.lower().unary).astype(v.dtype)
         first = jnp.broadcast_to(start[: v.shape[-1]], v.shape)
         state = self.kernel.init(constant, jnp.broadcast_to(start, (len(v), n)), init_key)
-        free = jnp.ones(n, bool)
 
         def move(carry: tuple[Any, Array, Array], key: Key[Array, ""]) -> tuple[Any, None]:
             state, best, level = carry
@@ -116,7 +157,5 @@ class PerceptronLoss:
             return (state, best, jnp.minimum(energy, level)), None
 
         search = (state, first, constant.free_energy(first))
-        (_, best, level), _ = jax.lax.scan(move, search, jax.random.split(key, self.steps))
-        beaten = (level < constant.free_energy(v)).astype(v.dtype)
-        loss = beaten * (model.free_energy(v) - model.free_energy(best))
-        return loss.mean(), (None, {"beaten": beaten.mean()})
+        (_, best, level), _ = jax.lax.scan(move, search, keys)
+        return best, level

@@ -23,11 +23,30 @@ from undirected.learning.chain_phases import (
 class Persistent:
     """Stochastic maximum likelihood (Tieleman 2008): mean F(v) - mean F(chains).
 
-    The chains start at rows of the first batch and move by `steps` kernel steps per update. Missing
-    entries (NaN) are drawn from the model given the observed ones, by `fill_steps` kernel steps
-    from a random start; the same steps draw the hidden units of a model without a free energy. With
-    `posterior` they take their means under that inference instead, the observed ones clamped: with
-    `MeanField` that is the learning of deep Boltzmann machines (Salakhutdinov & Hinton 2009).
+    The chains start at rows of the first batch and live as long as the run. Missing entries (NaN)
+    are drawn from the model given the observed ones, from a random start; so are the hidden units
+    of a model without a free energy.
+
+    Args:
+        kernel: how the chains move, such as `BlockGibbs()`.
+        chains: their number.
+        steps: kernel steps of an update.
+        fill_steps: kernel steps that draw missing entries and hidden units.
+        posterior: an inference that gives missing entries and hidden units their means instead, the
+            observed ones clamped: with `MeanField` that is the learning of deep Boltzmann machines
+            (Salakhutdinov & Hinton 2009).
+
+    Returns:
+        A call with a model, a batch of rows, the chains and a key gives a surrogate, whose gradient
+        is the update, the moved chains and what the kernel reports; `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0)
+        >>> objective = un.Persistent(un.BlockGibbs(), chains=10)
+        >>> un.fit(un.RBM.create(3, 2, seed=0), rows, objective, steps=2).carry.x.shape
+        (10, 5)
     """
 
     kernel: Kernel

@@ -15,9 +15,21 @@ from undirected.learning.chain_phases import check_visible, visible
 
 @dataclass(frozen=True)
 class PseudoLikelihood:
-    """-sum_i log p(v_i | the other visibles), mean over the batch (Besag 1975); complete data only.
+    """-sum_i log p(v_i | the other visibles), mean over the batch (Besag 1975).
 
-    A categorical variable is one term: the cross-entropy of its softmax.
+    For complete rows only, and without settings. A categorical variable is one term: the
+    cross-entropy of its softmax.
+
+    Returns:
+        A call with a model, a batch of rows, None and a key gives the value and nothing to report;
+        `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0)
+        >>> un.fit(un.Ising.create(3), rows, un.PseudoLikelihood(), steps=2).step
+        2
     """
 
     value_name: ClassVar[str] = "negative_log_pseudo_likelihood"

@@ -21,10 +21,26 @@ from undirected.learning.queries import Queries, UniformQueries, log_odds, whole
 class QueryTraining:
     """Cross-entropy of the targets given the evidence (query-training, Figure 1), in nats.
 
-    The model is a `QueryNetwork`, or anything with `layout` and `logits(evidence)`. Each step
-    draws new targets for every row. Missing entries (NaN) are neither targets nor evidence; values
-    between 0 and 1 are soft evidence and soft targets. `reduction="sum"` adds up all targets of
-    the batch, as the authors' program does; "mean" divides by their number.
+    The model is a `QueryNetwork`, or anything with `layout` and `logits(evidence)`. Each step draws
+    new targets for every row. Missing entries (NaN) are neither targets nor evidence; values
+    between 0 and 1 are soft evidence and soft targets.
+
+    Args:
+        queries: how targets are drawn; by default each unit is one with probability 1/2.
+        reduction: "sum" adds up all targets of the batch, as the authors' program does; "mean"
+            divides by their number.
+
+    Returns:
+        A call with a model, a batch of rows, None and a key gives the cross-entropy, and
+        `bits_per_target` to report; `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0)
+        >>> network = un.QueryNetwork(un.RBM.create(3, 2, seed=0), layers=5)
+        >>> un.fit(network, rows, un.QueryTraining(), steps=2).model.layers
+        5
     """
 
     queries: Queries = UniformQueries()

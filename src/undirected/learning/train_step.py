@@ -1,17 +1,22 @@
 """Training steps on the device: one compiled loop, made again with care if it was not finite."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Key, PyTree
 
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Objective
-from undirected.learning.batches import Batches
+from undirected.learning.batches import Batches, take
+from undirected.learning.structure import Structure
+
+PROGRAMS = 32
+"""Settings whose compiled steps are kept: they hold memory, and what functions close over."""
 
 
 class TrainState(eqx.Module):
@@ -49,13 +54,42 @@ def make_advance(
 
     A GPU makes a step's work ready while it is busy with the step before, unless the host must look
     whether there is another step: so a call that uses all rows is compiled for their number.
+
+    Settings made the same way get the same function, and so what was compiled for it.
     """
+    mask = tuple(jax.tree.leaves(trainable)), jax.tree.structure(trainable)
+    return _advance(Structure((objective, optimiser, batches.transform, mask)))
+
+
+def first_carry(objective: Objective, model: Any, batches: Batches, key: Key[Array, ""]) -> Any:
+    """What the objective carries before the first step."""
+    init = _init(Structure((objective, batches.transform)))
+    return init(model, batches.data, batches.indices(0, 1)[0], key)
+
+
+@lru_cache(maxsize=PROGRAMS)
+def _init(settings: Structure) -> Callable:
+    objective, transform = settings.value
+
+    @eqx.filter_jit
+    def init(model: Any, data: PyTree, rows: Array, key: Key[Array, ""]) -> Any:
+        batch_key, carry_key = jax.random.split(key)
+        return objective.init(model, take(transform, data, rows, batch_key), carry_key)
+
+    return init
+
+
+@lru_cache(maxsize=PROGRAMS)
+def _advance(settings: Structure) -> Callable:
+    """The functions of `make_advance`."""
+    objective, optimiser, transform, (leaves, structure) = settings.value
+    trainable = jax.tree.unflatten(structure, leaves)
     value_name = getattr(objective, "value_name", "surrogate")
 
     @eqx.filter_jit
     def step(state: TrainState, data: PyTree, rows: Array, key: Array) -> tuple:
         batch_key, key = jax.random.split(key)
-        batch = batches.take(data, rows, batch_key)
+        batch = take(transform, data, rows, batch_key)
         parameters, rest = eqx.partition(state.model, trainable)
 
         def value(parameters: PyTree) -> tuple:

@@ -15,12 +15,25 @@ from undirected.learning.chain_phases import check_visible, detach, observed, vi
 
 @dataclass(frozen=True)
 class TwoPhase:
-    """Gradient -<statistics>_data + <statistics>_model, both through `model.lower()`.
+    """Likelihood learning by inference: gradient -<statistics>_data + <statistics>_model.
 
-    `negative` infers the beliefs of the model once per step. `positive` infers the beliefs of every
-    row with its observed units clamped, so that entries may be missing (NaN); a clamped value is
-    taken as 1 above 0.5. Without it the data are complete and the hidden units of a `Summable`
-    model are summed out exactly.
+    Args:
+        negative: infers the beliefs of the model, once per step.
+        positive: infers the beliefs of every row with its observed units clamped, so that entries
+            may be missing (NaN); a clamped value is taken as 1 above 0.5. Without it the data are
+            complete, and the hidden units are summed out exactly.
+
+    Returns:
+        A call with a model, a batch of rows, None and a key gives a surrogate, whose gradient is
+        that of the log-likelihood as far as the inference is exact, and to report `log_z` and
+        whether it converged; `fit` calls it.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> rows = np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0)
+        >>> un.fit(un.RBM.create(3, 2, seed=0), rows, un.TwoPhase(un.Exact()), steps=2).step
+        2
     """
 
     negative: Inference

@@ -9,6 +9,7 @@ from undirected.models.ising import Ising
 from undirected.models.markov import markov_network
 from undirected.models.model_path import ModelPath, tempered
 from undirected.models.nonnegative import NonnegativeBM
+from undirected.models.potts import Potts
 from undirected.models.quadratic import quadratic_model
 from undirected.models.rbm import RBM
 from undirected.models.semi_restricted import SemiRestrictedBM
@@ -27,6 +28,7 @@ REGISTRY: dict[str, type] = {
         DeepBM,
         GridMRF,
         GaussianRBM,
+        Potts,
     )
 }
 """The models by name; saving and loading do without this table."""
@@ -42,6 +44,7 @@ __all__ = [
     "Ising",
     "ModelPath",
     "NonnegativeBM",
+    "Potts",
     "SemiRestrictedBM",
     "SpinForm",
     "Stack",

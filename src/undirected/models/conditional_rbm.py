@@ -6,14 +6,29 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
+from undirected.core.random import make_key
 from undirected.models.rbm import RBM
 
 
 class ConditionalRBM(eqx.Module):
     """-E(v, h; x) = v' W h + v' (A x + b) + h' (C x + c) (crbm-bp, eq. 2).
 
-    `weights` is W (V, H), `visible_features` A (V, X), `hidden_features` C (H, X). Without hidden
-    units it is a logistic regression for every output.
+    An RBM over the outputs v whose biases are moved by the features x. Without hidden units it is a
+    logistic regression for every output.
+
+    Args:
+        weights: W (V, H), couplings of outputs and hidden units.
+        visible_features: A (V, X), what the features add to the biases of the outputs.
+        hidden_features: C (H, X), what the features add to the biases of the hidden units.
+        visible_bias: b (V,).
+        hidden_bias: c (H,).
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> model = un.ConditionalRBM.create(n_visible=3, n_hidden=2, n_features=4, seed=0)
+        >>> model.at(jnp.ones(4)).n_visible
+        3
     """
 
     weights: Float[Array, "V H"]
@@ -40,12 +55,25 @@ class ConditionalRBM(eqx.Module):
         n_visible: int,
         n_hidden: int,
         n_features: int,
-        key: Key[Array, ""],
+        key: Key[Array, ""] | None = None,
         *,
+        seed: int | None = None,
         scale: float = 0.01,
     ) -> "ConditionalRBM":
-        """Small Gaussian couplings between outputs and hiddens and between features and hiddens."""
-        keys = jax.random.split(key)
+        """A model to start learning from: small Gaussian couplings with the hidden units.
+
+        Args:
+            n_visible: number of outputs.
+            n_hidden: number of hidden units.
+            n_features: number of features.
+            key: of the draws.
+            seed: the same as a number; pass one of the two.
+            scale: standard deviation of the couplings.
+
+        Returns:
+            A model whose biases, and couplings of features with outputs, are 0.
+        """
+        keys = jax.random.split(make_key("ConditionalRBM.create", key, seed))
         return cls(
             weights=scale * jax.random.normal(keys[0], (n_visible, n_hidden)),
             visible_features=jnp.zeros((n_visible, n_features)),

@@ -12,13 +12,23 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
+from undirected.core.random import make_key
 from undirected.factors import Bilinear
 
 
 class DeepBM(eqx.Module):
     """-E = sum_l x_l' W_l x_{l+1} + sum_l b_l' x_l (Salakhutdinov & Hinton 2009).
 
-    Layer 0 is visible, all others hidden; with one hidden layer it is an RBM.
+    Layer 0 is visible, all others are hidden; with one hidden layer it is an RBM.
+
+    Args:
+        weights: the matrices W_l between neighbouring layers.
+        biases: the vectors b_l, one for each layer.
+
+    Example:
+        >>> import undirected as un
+        >>> un.DeepBM.create([4, 3, 2], seed=0).sizes
+        [4, 3, 2]
     """
 
     weights: tuple[Float[Array, "?above ?below"], ...]
@@ -35,9 +45,26 @@ class DeepBM(eqx.Module):
             )
 
     @classmethod
-    def create(cls, sizes: Sequence[int], key: Key[Array, ""], *, scale: float = 0.01) -> "DeepBM":
-        """Small Gaussian weights between layers of these sizes, the visible one first."""
-        keys = jax.random.split(key, max(1, len(sizes) - 1))
+    def create(
+        cls,
+        sizes: Sequence[int],
+        key: Key[Array, ""] | None = None,
+        *,
+        seed: int | None = None,
+        scale: float = 0.01,
+    ) -> "DeepBM":
+        """A model to start learning from: small Gaussian weights, biases of 0.
+
+        Args:
+            sizes: numbers of units of the layers, the visible one first.
+            key: of the draws.
+            seed: the same as a number; pass one of the two.
+            scale: standard deviation of the weights.
+
+        Returns:
+            The model.
+        """
+        keys = jax.random.split(make_key("DeepBM.create", key, seed), max(1, len(sizes) - 1))
         pairs = zip(pairwise(sizes), keys, strict=False)
         weights = tuple(scale * jax.random.normal(k, pair) for pair, k in pairs)
         return cls(weights, tuple(jnp.zeros(size) for size in sizes))

@@ -17,10 +17,20 @@ from undirected.factors.colouring import colour_variables
 
 
 def discrete(**blocks: int | tuple[int, int]) -> Layout:
-    """A layout of named blocks: a number of binary variables, or (number, states).
+    """A layout of named blocks of discrete variables, which are numbered block after block.
 
-    `discrete(pixels=784, digit=(1, 10))`: variables are numbered block after block. A block of two
-    states is binary: one unit a variable.
+    Args:
+        blocks: for each name a number of binary variables, or a pair (number, states). Binary
+            variables have one unit, others one unit for each state.
+
+    Returns:
+        The layout, which `FactorGraph.create` and all factor groups take.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(pixels=784, digit=(1, 10))
+        >>> layout.n, len(layout.variables)
+        (794, 785)
     """
     found, start = [], 0
     for name, size in blocks.items():
@@ -41,10 +51,25 @@ def discrete(**blocks: int | tuple[int, int]) -> Layout:
 class FactorGraph(eqx.Module):
     """-E(x) = unary' x + sum over factor groups + offset, on the units of a discrete layout.
 
-    Groups come from `factors` (tables, logical_or, logical_and, pool, count, at_most, Bilinear,
-    Symmetric, Edges, ...). A state that breaks a hard constraint has an energy of at least CERTAIN.
-    `colours` lists the units that share no factor, for samplers and mean field (`create` finds
-    them).
+    Make one with `FactorGraph.create(layout, factors, unary)`, which finds the colours. A state
+    that breaks a hard constraint has an energy of at least CERTAIN.
+
+    Args:
+        unary: one log-odds for every binary variable, one log-potential for every state of the
+            others.
+        factors: factor groups, from `tables`, `logical_or`, `logical_and`, `pool`, `count`,
+            `at_most`, `Bilinear`, `Symmetric`, `Edges` and others.
+        offset: a constant that is added to -E.
+        layout: what the units are; `discrete` makes one.
+        colours: for each colour the units of it, which share no factor: samplers and mean field
+            move them together.
+
+    Example:
+        >>> import undirected as un
+        >>> layout = un.discrete(x=3)
+        >>> graph = un.FactorGraph.create(layout, [un.logical_or(layout, [[0, 1]], [2])])
+        >>> un.query(graph, given={2: 0})
+        {0: {0: 1.0, 1: 0.0}, 1: {0: 1.0, 1: 0.0}}
     """
 
     unary: Float[Array, " n"]

@@ -10,6 +10,7 @@ from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
+from undirected.core.random import make_key
 from undirected.factors import Bilinear, Squares
 from undirected.ops.gaussian_ep import gaussian_ep
 
@@ -17,8 +18,20 @@ from undirected.ops.gaussian_ep import gaussian_ep
 class GaussianRBM(eqx.Module):
     """-E(v, h) = -sum_i (v_i - b_i)^2 / (2 s_i^2) + c' h + sum_ij v_i W_ij h_j / s_i.
 
-    The variances s^2 = exp(log_variance) are one, and not learned, where there are none
-    (query-training, eq. 5, with sigma = 1; tempered, Section 4.2).
+    Real visible units and binary hidden ones (query-training, eq. 5, with s = 1; tempered, Section
+    4.2).
+
+    Args:
+        weights: W (V, H).
+        visible_mean: b (V,).
+        hidden_bias: c (H,).
+        log_variance: log s^2 (V,), learned with the rest; None fixes all variances at one.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.GaussianRBM.create(3, 2, seed=0, learn_variance=True)
+        >>> print(model.scale)
+        [1. 1. 1.]
     """
 
     weights: Float[Array, "V H"]
@@ -45,13 +58,27 @@ class GaussianRBM(eqx.Module):
         cls,
         n_visible: int,
         n_hidden: int,
-        key: Key[Array, ""],
+        key: Key[Array, ""] | None = None,
         *,
+        seed: int | None = None,
         scale: float = 0.05,
         learn_variance: bool = False,
     ) -> "GaussianRBM":
-        """Small Gaussian weights; variances of one, learned from there on if asked for."""
-        weights = scale * jax.random.normal(key, (n_visible, n_hidden))
+        """A model to start learning from: small Gaussian weights, variances of one.
+
+        Args:
+            n_visible: number of real units.
+            n_hidden: number of hidden units.
+            key: of the draws.
+            seed: the same as a number; pass one of the two.
+            scale: standard deviation of the weights.
+            learn_variance: whether the variances are parameters, or stay at one.
+
+        Returns:
+            A model whose means and biases are 0.
+        """
+        own = make_key("GaussianRBM.create", key, seed)
+        weights = scale * jax.random.normal(own, (n_visible, n_hidden))
         variance = jnp.zeros(n_visible) if learn_variance else None
         return cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden), variance)
 

@@ -9,14 +9,27 @@ from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
+from undirected.core.random import make_key
 from undirected.ops.grid import OFFSETS, grid_fields
 
 
 class GridMRF(eqx.Module):
-    """-E = sum over neighbouring pixels of P_d[x_i, x_j]; states are clones of a few labels.
+    """-E = sum over neighbouring pixels of P_d[x_i, x_j], whose states are clones of a few labels.
 
-    The four potentials (down, right and the two diagonals) are shared by the whole grid, of any
-    size. `clones[l]` states emit label l, those of label 0 first (query-training, Appendix B).
+    Each pixel of a grid has one hidden state, and the state decides the label that is seen
+    (query-training, Appendix B).
+
+    Args:
+        potentials: P (4, states, states), one matrix for each direction: down, right and the two
+            diagonals. The whole grid shares them, whatever its size.
+        clones: how many states emit each label; the states of label 0 come first.
+        shape: rows and columns.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.GridMRF.create((4, 5), clones=(2, 1), seed=0)
+        >>> model.states, model.layout.n
+        (3, 60)
     """
 
     potentials: Float[Array, "4 states states"]
@@ -40,13 +53,26 @@ class GridMRF(eqx.Module):
         cls,
         shape: tuple[int, int],
         clones: tuple[int, ...],
-        key: Key[Array, ""],
+        key: Key[Array, ""] | None = None,
         *,
+        seed: int | None = None,
         scale: float = 1.0,
     ) -> "GridMRF":
-        """Gaussian log-potentials."""
+        """A model to start learning from: Gaussian log-potentials.
+
+        Args:
+            shape: rows and columns of the grid.
+            clones: for each label, how many states emit it.
+            key: of the draws.
+            seed: the same as a number; pass one of the two.
+            scale: standard deviation of the log-potentials.
+
+        Returns:
+            The model.
+        """
         states = sum(clones)
-        potentials = scale * jax.random.normal(key, (len(OFFSETS), states, states))
+        own = make_key("GridMRF.create", key, seed)
+        potentials = scale * jax.random.normal(own, (len(OFFSETS), states, states))
         return cls(potentials, tuple(clones), (shape[0], shape[1]))
 
     @property

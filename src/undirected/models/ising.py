@@ -16,7 +16,22 @@ from undirected.factors import Edges, Factor, Symmetric
 class Ising(eqx.Module):
     """-E(x) = sum_{i<j} w_ij x_i x_j + b' x + offset, with units in {0, 1}.
 
-    `weights` is (n, n), used symmetrised and without its diagonal, or (E,) on the edges of `graph`.
+    `Ising.create(n)` has all parameters 0; `Ising.from_spins(J, h)` takes those of spins in {-1,
+    1}.
+
+    Args:
+        weights: w, (n, n), of which the symmetric part without the diagonal counts; or (E,), one
+            for each edge of `graph`.
+        bias: b (n,).
+        graph: which units are coupled; None couples all pairs.
+        offset: a constant that is added to -E.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> print(np.asarray(un.Exact()(model).unary).round(2))
+        [0.88 0.68 0.58]
     """
 
     weights: Float[Array, "..."]

@@ -31,12 +31,13 @@ def markov_network(
     Args:
         variables: `{name: number of states}` or `{name: [state, ...]}`, or a list of numbers of
             states, whose variables are then called 0, 1, ...
-        factors: `{scope: table}` or pairs (scope, table). A scope is a tuple of names, or one
-            name; a table has one axis for each of them, and weights, not logarithms; 0 forbids.
+        factors: `{scope: table}` or pairs (scope, table). A scope is a tuple of names, or one name.
+            A table has one axis for each name of its scope, and holds weights, not logarithms; a
+            weight of 0 forbids a state.
 
     Returns:
-        A `FactorGraph`. Variables of as many states are kept together in a block, so their numbers
-        may differ from the order given; `layout.names` is in the order given.
+        A `FactorGraph`. Variables with the same number of states stand together in one block, so
+        that their numbers may differ from the order given; `layout.names` is in the order given.
 
     Example:
         >>> import undirected as un

@@ -18,9 +18,23 @@ from undirected.factors import Edges, Factor, Squares, Symmetric
 class NonnegativeBM(eqx.Module):
     """E(x) = -b' x + 1/2 sum_i w_ii x_i^2 + sum_{(i,j)} w_ij x_i x_j, x >= 0 (nnbm, 1).
 
-    `weights` is (n, n), used symmetrised and without its diagonal, or (E,) on the edges of `graph`;
-    `diagonal` holds w_ii > 0. The density exists where the full matrix is copositive: `from_matrix`
-    and `on_graph` check that, the bare constructor checks shapes and signs only.
+    The density exists where the full matrix is copositive. `from_matrix` and `on_graph` check that;
+    the bare constructor checks shapes and signs only. `from_data` gives a model to start learning
+    from.
+
+    Args:
+        weights: w_ij, (n, n), of which the symmetric part without the diagonal counts; or (E,), one
+            for each edge of `graph`.
+        diagonal: w_ii > 0, (n,).
+        bias: b (n,).
+        graph: which units are coupled; None couples all pairs.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> model = un.NonnegativeBM.from_matrix(jnp.array([[2.0, 0.5], [0.5, 1.0]]), jnp.ones(2))
+        >>> print(model.energy(jnp.ones(2)))
+        0.0
     """
 
     weights: Float[Array, "..."]

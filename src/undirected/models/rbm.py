@@ -15,7 +15,26 @@ from undirected.factors import Bilinear
 
 
 class RBM(eqx.Module):
-    """-E(v, h) = v' W h + b' v + c' h; the last `label_states` visibles are one softmax unit."""
+    """-E(v, h) = v' W h + b' v + c' h: binary visible units, perhaps with a label, and hidden ones.
+
+    `RBM.create(n_visible, n_hidden)` gives one to start learning from.
+
+    Args:
+        weights: W (V, H).
+        visible_bias: b (V,).
+        hidden_bias: c (H,).
+        label_states: where above 0, the last so many visible units are the states of one softmax
+            unit.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.RBM.create(3, 2, means=[0.9, 0.9, 0.1], seed=0)
+        >>> model.n_visible, model.n_hidden
+        (3, 2)
+        >>> print(np.asarray(un.Exact()(model).unary).round(1))
+        [0.9 0.9 0.1 0.5 0.5]
+    """
 
     weights: Float[Array, "V H"]
     visible_bias: Float[Array, " V"]
@@ -47,7 +66,20 @@ class RBM(eqx.Module):
         scale: float = 0.01,
         means: Float[Array, " V"] | None = None,
     ) -> "RBM":
-        """Small Gaussian weights; visible biases at the data's base rates, given `means`."""
+        """A model to start learning from: small Gaussian weights.
+
+        Args:
+            n_visible: number of visible units, those of the label included.
+            n_hidden: number of hidden units.
+            key: of the draws.
+            seed: the same as a number; pass one of the two.
+            label_states: states of the label, 0 for none.
+            scale: standard deviation of the weights.
+            means: of the visible units in the data; the visible biases are set to give them.
+
+        Returns:
+            The model.
+        """
         weights = scale * jax.random.normal(
             make_key("RBM.create", key, seed), (n_visible, n_hidden)
         )

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Layout
 from undirected.core.potentials import Potentials
+from undirected.core.random import make_key
 from undirected.factors import Symmetric
 from undirected.models.rbm import RBM
 
@@ -14,9 +15,19 @@ from undirected.models.rbm import RBM
 class SemiRestrictedBM(eqx.Module):
     """-E(v, h) = v' W h + b' v + c' h + sum_{i<k} L_ik v_i v_k (tempered, Section 4.1).
 
-    The pixels, which are all visibles but the softmax label, are coupled with each other; the label
-    is coupled with the hiddens alone. Only the part of `lateral` above its diagonal counts, so that
-    a pair of pixels has one parameter, whose gradient is that of its statistic v_i v_k.
+    An RBM whose pixels, which are all visible units but those of the label, are also coupled with
+    each other. The label is coupled with the hidden units alone.
+
+    Args:
+        rbm: W, b and c.
+        lateral: L (P, P), of which only the part above the diagonal counts: a pair of pixels has
+            one parameter, whose gradient is that of its statistic v_i v_k.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.SemiRestrictedBM.create(5, 2, label_states=2, seed=0)
+        >>> model.n_pixels, model.lateral.shape
+        (3, (3, 3))
     """
 
     rbm: RBM
@@ -35,15 +46,30 @@ class SemiRestrictedBM(eqx.Module):
         cls,
         n_visible: int,
         n_hidden: int,
-        key: Key[Array, ""],
+        key: Key[Array, ""] | None = None,
         *,
+        seed: int | None = None,
         label_states: int = 0,
         scale: float = 0.01,
         means: Float[Array, " V"] | None = None,
     ) -> "SemiRestrictedBM":
-        """As `RBM.create`; no lateral weights yet."""
+        """A model to start learning from: that of `RBM.create`, and lateral weights of 0.
+
+        Args:
+            n_visible: number of visible units, those of the label included.
+            n_hidden: number of hidden units.
+            key: of the draws.
+            seed: the same as a number; pass one of the two.
+            label_states: states of the label, 0 for none.
+            scale: standard deviation of the weights.
+            means: of the visible units in the data; the visible biases are set to give them.
+
+        Returns:
+            The model.
+        """
+        own = make_key("SemiRestrictedBM.create", key, seed)
         rbm = RBM.create(
-            n_visible, n_hidden, key, label_states=label_states, scale=scale, means=means
+            n_visible, n_hidden, own, label_states=label_states, scale=scale, means=means
         )
         pixels = n_visible - label_states
         return cls(rbm, jnp.zeros((pixels, pixels)))

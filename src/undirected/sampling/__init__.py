@@ -2,6 +2,7 @@
 
 from undirected.sampling.alternating import Alternating, AlternatingState
 from undirected.sampling.chain import ChainResult, init_state, run_chains
+from undirected.sampling.dmala import DiscreteLangevin
 from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
 from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
@@ -21,6 +22,7 @@ __all__ = [
     "AlternatingState",
     "BlockGibbs",
     "ChainResult",
+    "DiscreteLangevin",
     "Energies",
     "ExactHamiltonian",
     "GaussianGibbs",

@@ -15,6 +15,7 @@ from undirected.core.diagnostics import ess, rhat
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.protocols import Info, Kernel, Model
+from undirected.core.random import make_key
 from undirected.core.units import random_units
 from undirected.sampling.observers import (
     Moments,
@@ -89,10 +90,11 @@ def init_state(
 def run_chains(
     kernel: Kernel,
     model: Model,
-    start: Float[Array, "*#chains n"] | Any | None,
-    key: Key[Array, ""],
+    start: Float[Array, "*#chains n"] | Any | None = None,
+    key: Key[Array, ""] | None = None,
     *,
     samples: int,
+    seed: int | None = None,
     chains: int | None = None,
     burn_in: int = 0,
     thin: int = 1,
@@ -110,8 +112,9 @@ def run_chains(
         model: what it samples.
         start: an array (chains, n), one state (n,) for all `chains`, the `state` of an earlier
             result to go on from it, or None for `chains` random starts.
-        key: a JAX key.
+        key: of all draws.
         samples: draws of every chain.
+        seed: the same as `key`, as a number; pass one of the two.
         chains: their number, where `start` does not say it.
         burn_in: steps before the first draw.
         thin: steps from one draw to the next.
@@ -123,6 +126,13 @@ def run_chains(
 
     Returns:
         Means, variances and errors of all units, what was observed, and the last state.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> chains = un.run_chains(un.Gibbs(), model, chains=2, samples=4, seed=0)
+        >>> chains.mean.shape, chains.x.shape
+        ((3,), (4, 2, 3))
     """
     for name, value, least in (("samples", samples, 1), ("burn_in", burn_in, 0), ("thin", thin, 1)):
         if value < least:
@@ -135,7 +145,7 @@ def run_chains(
             "as in observe=(States(), Moments())"
         )
     observers = check_observers(observe, model, samples)
-    start_key, init_key, run_key = jax.random.split(key, 3)
+    start_key, init_key, run_key = jax.random.split(make_key("run_chains", key, seed), 3)
     state = start
     if not isinstance(start, eqx.Module):
         state = kernel.init(model, _starts(model, start, chains, free, start_key), init_key)

@@ -42,9 +42,18 @@ class GibbsState(eqx.Module):
 class BlockGibbs:
     """Whole blocks in turn, by the model's own conditionals: for models without lateral couplings.
 
-    `order` names the blocks of a sweep; by default the hidden ones come first, in the order of the
-    layout, then the visible ones, so that a chain started from data needs no hidden state. A block
-    that `order` leaves out never moves. `backward` takes the sub-steps in the opposite order.
+    Args:
+        sweeps: sweeps of one step.
+        order: names of the blocks of a sweep. By default the hidden ones come first, in the order
+            of the layout, then the visible ones, so that a chain that starts from data needs no
+            hidden state. A block that is left out never moves.
+        backward: take the blocks in the opposite order.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.RBM.create(3, 2, seed=0)
+        >>> un.run_chains(un.BlockGibbs(), model, chains=2, samples=4, seed=0).x.shape
+        (4, 2, 5)
     """
 
     sweeps: int = 1
@@ -85,7 +94,7 @@ class BlockGibbs:
         free: Bool[Array, "*chains n"],
         noise: Float[Array, "*chains n"],
     ) -> Float[Array, "*chains n"]:
-        """One sweep with this noise (`core.layout.perturbation`): shared noise couples chains."""
+        """One sweep with this noise (`core.units.perturbation`): shared noise couples chains."""
         layout = model.layout
         names = [b.name for b in _hidden_first(layout)] if self.order is None else self.order
         for name in reversed(names) if self.backward else names:
@@ -97,18 +106,24 @@ class BlockGibbs:
 
 @dataclass(frozen=True)
 class Gibbs:
-    """Single variables in turn, by the potentials a model lowers to.
+    """Single variables in turn, on every factor group with a local field.
 
-    All variables of one colour at once, colour after colour, where a colouring is known: that of a
-    sparse `Edges` group (32 spins to a word on a `graph.torus` with equal weights and biases), that
-    of a factor graph, or the user's. Dense models go block after block, hidden ones first: a block
-    with a `Symmetric` group site by site, any other at once. What is left goes variable by
-    variable. Works on every factor group with a local field.
+    Where a colouring is known all variables of one colour move at once, colour after colour: that
+    of a sparse `Edges` group (32 spins to a word on a `graph.torus` with equal weights and biases),
+    that of a factor graph, or the user's. Dense models go block after block, hidden ones first: a
+    block with a `Symmetric` group site by site, any other at once. What is left goes variable by
+    variable.
 
     Args:
         sweeps: sweeps of one step.
-        backward: take the sub-steps in the opposite order.
+        backward: take the moves of a sweep in the opposite order.
         colours: a colour, 0 or more, for every variable; those that share a factor must differ.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> un.run_chains(un.Gibbs(), model, chains=2, samples=4, seed=0).x.shape
+        (4, 2, 3)
     """
 
     sweeps: int = 1
@@ -175,7 +190,7 @@ class Gibbs:
         free: Bool[Array, "*chains n"],
         noise: Float[Array, "*chains n"],
     ) -> Float[Array, "*chains n"]:
-        """One sweep with this noise (`core.layout.perturbation`): shared noise couples chains."""
+        """One sweep with this noise (`core.units.perturbation`): shared noise couples chains."""
         check_discrete("Gibbs", *p.layout.blocks)
         require("Gibbs", p, "statistic", "use BlockGibbs")
         unary = jnp.broadcast_to(p.fields, x.shape)

@@ -33,11 +33,20 @@ class GradientState(eqx.Module):
 class GibbsWithGradients:
     """Metropolis-Hastings on single variables (Grathwohl et al. 2021, Algorithm 1).
 
-    A move of one variable to another value is proposed with probability proportional to
-    exp(d / 2), d the first-order estimate of its gain (exact for pairwise models), and accepted by
-    the Metropolis rule. One step makes `updates` proposals per chain; as many as there are
-    variables are a sweep. Binary units flip; a categorical variable goes to a state it is not in.
-    States that differ in several variables of one hard factor are not joined by such moves.
+    A move of one variable to another value is proposed with probability proportional to exp(d / 2),
+    d the first-order estimate of its gain (exact for pairwise models), and accepted by the
+    Metropolis rule. Binary units flip; a categorical variable goes to a state it is not in. States
+    that differ in several variables of one hard factor are not joined by such moves.
+
+    Args:
+        updates: proposals of one step, for each chain; as many as there are variables are a sweep.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> kernel = un.GibbsWithGradients(updates=3)
+        >>> un.run_chains(kernel, model, chains=2, samples=4, seed=0).x.shape
+        (4, 2, 3)
     """
 
     updates: int = 1

@@ -36,15 +36,31 @@ class PerturbedState(eqx.Module):
 
 @dataclass(frozen=True)
 class PerturbAndMap:
-    """Solve for the best state under Gumbel noise (pmp, eq. 2, Algorithm 1).
+    """Samples as best states of a model with noisy fields (pmp, eq. 2, Algorithm 1).
 
-    `infer` finds the best state: `MaxProduct(50, None, 0.5, parallel=True)` for the paper's
-    sampler, `Exact(0.0)` for the true maximum, or any inference at temperature 0. Binary units get
-    logistic noise, states of categorical variables Gumbel noise. As an `Inference` the beliefs are
-    means over `samples` draws, and `log_z` is the mean perturbed maximum: an upper bound of log Z
-    in expectation where the maxima are found (pmp, Sec. 2.2). As a kernel every step draws afresh;
-    with `persistent` its messages go on from those of the chain's last step (noise is always new),
-    which is for belief propagation alone and keeps all messages of all chains.
+    Binary units get logistic noise, states of categorical variables Gumbel noise. It is a kernel,
+    each step of which draws afresh, and an inference, whose beliefs are means over draws.
+
+    Args:
+        infer: finds the best state: `MaxProduct(50, None, 0.5, parallel=True)` for the paper's
+            sampler, `Exact(0.0)` for the true maximum, or any inference at temperature 0.
+        samples: draws that a call, or `draw`, makes.
+        persistent: as a kernel, let the messages go on from those of the chain's last step (noise
+            is always new). This is for belief propagation alone, and keeps all messages of all
+            chains.
+
+    Returns:
+        A call with a model and a key gives `Beliefs`, whose `log_z` is the mean perturbed maximum:
+        an upper bound of log Z in expectation where the maxima are found (pmp, Sec. 2.2). `draw`
+        gives the samples.
+
+    Example:
+        >>> import jax
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> sampler = un.PerturbAndMap(un.MaxProduct(), samples=4)
+        >>> sampler.draw(model, jax.random.key(0)).x.shape
+        (4, 3)
     """
 
     infer: Decoder

@@ -65,9 +65,21 @@ class TemperedState(eqx.Module):
 class TemperedTransitions:
     """Down to the flattest model and back, accepted as a whole (Neal 1996; tempered, Algorithm 2).
 
-    `kernel` moves the chains once at every level on the way down, and its reversal once on the way
-    back. `path(model)` gives the models in between as a function of beta, 1 being the model itself:
-    `models.paths.tempered`, or another path. Memory does not grow with the number of levels.
+    On the way down the kernel moves the chains once at every level, and on the way back its
+    reversal does. Memory does not grow with the number of levels.
+
+    Args:
+        kernel: what moves the chains; it needs `reversed()`, the kernel of its moves in reverse
+            order.
+        path: `path(model)(beta)` is the model at inverse temperature beta, as with `tempered`.
+        betas: inverse temperatures, falling from 1; `sampling.ladder` spaces them evenly.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> kernel = un.TemperedTransitions(un.Gibbs(), un.tempered, (1.0, 0.5, 0.1))
+        >>> un.run_chains(kernel, model, chains=2, samples=4, seed=0).x.shape
+        (4, 2, 3)
     """
 
     kernel: Any
@@ -155,10 +167,22 @@ class LadderState(eqx.Module):
 
 @dataclass(frozen=True)
 class ParallelTempering:
-    """Replicas at falling betas, each moved by `kernel`; neighbours then offer to swap states.
+    """Replicas at falling betas, each moved by a kernel; neighbours then offer to swap states.
 
     Pairs (0, 1), (2, 3), ... and (1, 2), (3, 4), ... take turns. The product of the tempered models
     is invariant, so that the replica at beta 1 follows the model.
+
+    Args:
+        kernel: what moves a replica.
+        path: `path(model)(beta)` is the model at inverse temperature beta, as with `tempered`.
+        betas: inverse temperatures, falling from 1; `sampling.ladder` spaces them evenly.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> kernel = un.ParallelTempering(un.Gibbs(), un.tempered, (1.0, 0.5, 0.1))
+        >>> un.run_chains(kernel, model, chains=2, samples=4, seed=0).x.shape
+        (4, 2, 3)
     """
 
     kernel: Any

@@ -43,7 +43,25 @@ LEAST_VALID = 5
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of a fit; None or "auto" is filled in from the table."""
+    """The options of `train_table`; what is None or "auto" is chosen by the table.
+
+    Args:
+        model: "rbm" or "ising".
+        method: how to learn: "pcd", "cd", "pl", "bp", "exact" or "query-training".
+        hidden: hidden units of an RBM.
+        epochs: passes over the rows.
+        batch: rows of a step.
+        learning_rate: of Adam, which falls to 0 over the second half.
+        validation: share of the complete rows that are held out to find the best step.
+        patience: stop after so many validations without a better value; None never does.
+        image: rows x columns of an image, as "28x28", for pages that show rows as images.
+        seed: of the split, the first weights, the order of the rows and all draws.
+
+    Example:
+        >>> import undirected as un
+        >>> un.Settings(model="ising", epochs=3).method
+        'auto'
+    """
 
     model: str = "rbm"
     method: str = "auto"
@@ -236,13 +254,15 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
     if settings.method != "query-training":
         return lambda model, _: pseudo_log_likelihood(model, valid).mean
     targets = jnp.asarray(questions(valid, settings.seed))
-    ask = eqx.filter_jit(lambda model, x: query_losses(model, x, targets))
 
     def bits(model: Any, _: Any) -> float:
-        totals, counts = ask(model, jnp.asarray(valid, jnp.float32))
+        totals, counts = _losses(model, jnp.asarray(valid, jnp.float32), targets)
         return -float(totals.sum() / counts.sum() / np.log(2))
 
     return bits
+
+
+_losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being fitted
 
 
 def objective(settings: Settings) -> Any:

@@ -1,7 +1,7 @@
 """What the experiments of this paper share: the learners, and how a model is learned and tested."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -94,7 +94,10 @@ def _train(
     rate: float,
     epochs: int,
 ) -> FitResult:
-    """Momentum, a rate that falls to zero as a cosine, the best epoch on validation kept."""
+    """Momentum, a rate that falls to zero as a cosine, the best epoch on validation kept.
+
+    The model before the first step is validated too: where no epoch is better, it is kept.
+    """
     x, v = task.train
     renew = task.renew if method == "MLE-BP+" else None
     if renew is not None:
@@ -114,7 +117,7 @@ def _train(
         x, v = task.valid
         return next(iter(task.score(predict(model, x, infer, key), x, v).values()))[0]
 
-    return fit(
+    result = fit(
         model,
         Scheduled(lambda step: _objective(method, 1 + step // per_epoch, config)),
         _optimiser(rate, epochs * per_epoch, config.get("optimiser", "momentum")),
@@ -126,6 +129,10 @@ def _train(
         mode="min",
         patience=config["patience"],
     )
+    before = validate(model, jax.random.key(seed))
+    if result.best is not None and result.best <= before:
+        return result
+    return replace(result, best=before, best_model=model, best_step=0)
 
 
 def _optimiser(rate: float, steps: int, name: str) -> optax.GradientTransformation:
@@ -154,7 +161,7 @@ def _objective(method: str, epoch: Array, config: dict[str, Any]) -> Conditional
         case "CD-10, random start":
             inside = ContrastiveDivergence(gibbs, 10, start="random")
         case "CD-PercLoss":
-            inside = PerceptronLoss(gibbs, 10)
+            inside = PerceptronLoss(gibbs, 10, start="data")
         case "MLE-MF":
             inside = TwoPhase(MeanField(T, 1e-3))
         case "MLE-BP" | "MLE-BP+":

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from undirected import data
-from undirected.experiments.claims import Ahead, Claim
+from undirected.experiments.claims import Ahead, Claim, Meets
 from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
 from undirected.papers.tempered._images import (
@@ -21,10 +21,18 @@ TITLE = "Gaussian RBM features and an RBM on Fashion-MNIST (the pipeline of Sect
 CONFIG: dict[str, dict[str, Any]] = {"smoke": SMOKE, "quick": QUICK, "full": FULL}
 CLAIMS = [
     Claim(
-        "Above Gaussian features, tempered transitions raise the test log-probability.",
+        "Above Gaussian features, tempered transitions raise the test log-probability; forward and "
+        "reverse AIS meet within a nat.",
         "−598.58 against −611.08 (on NORB)",
-        [Ahead("Fashion-MNIST", "test log-probability of the features (nats)", "Trans-SAP", "SAP")],
-        caveat="Forward and reverse AIS are ten nats apart: no claim before they meet",
+        [
+            Ahead(
+                "Fashion-MNIST", "test log-probability of the features (nats)", "Trans-SAP", "SAP"
+            ),
+            *(
+                Meets("Fashion-MNIST", "log Z, reverse minus forward (nats)", method, 1.0)
+                for method in ("SAP", "Trans-SAP")
+            ),
+        ],
     ),
     Claim(
         "They lower the classification error.",
@@ -36,13 +44,11 @@ CLAIMS = [
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """Test log-probability of the features and classification error of every learner."""
-    found = data.hold_out(data.fashion_mnist(), config["valid"], seed)
-    train, test = found.train, found.test
+    train, test = grey_images(config, seed)
     assert train.y is not None
     assert test.y is not None
-    grey = [part.x.astype(np.float32) / 255 for part in (train, test)]
-    mean, scale = grey[0].mean(0), grey[0].std(0) + 0.05
-    x, test_x = standardise(grey[0][: config["train"]], grey[1][: config["test"]])
+    mean, scale = train.x.mean(0), train.x.std(0) + 0.05
+    x, test_x = standardise(train.x[: config["train"]], test.x[: config["test"]])
     task = Task(
         "Fashion-MNIST",
         x,
@@ -54,3 +60,12 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         {},
     )
     return run_task(task, config, seed, context)
+
+
+def grey_images(config: dict[str, Any], seed: int) -> tuple[data.Split, data.Split]:
+    """Training and test images, grey values from 0 to 1; `valid` training images are set aside."""
+    found = data.hold_out(data.fashion_mnist(), config["valid"], seed)
+    train, test = (
+        data.Split(part.x.astype(np.float32) / 255, part.y) for part in (found.train, found.test)
+    )
+    return train, test

@@ -1,0 +1,117 @@
+"""Potts models: categorical variables of equally many states, coupled in pairs."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from undirected.core.errors import UndirectedError
+from undirected.core.graph import Graph, complete
+from undirected.core.layout import Block, Domain, Layout
+from undirected.core.numerics import row
+from undirected.core.potentials import Potentials, potentials, values
+from undirected.factors.potts import PottsPairs
+
+
+class Potts(eqx.Module):
+    """-E(s) = sum over edges of J_ij[s_i, s_j] + sum_i h_i[s_i] + offset, s_i in 0..q-1.
+
+    A state is one-hot: q units for each of n variables, x[i q + s_i] = 1.
+
+    Args:
+        couplings: (E, q, q), rows are the states of an edge's first end; or (q, q) for all edges.
+        fields: (n, q).
+        graph: its nodes are the variables; without it every pair is joined, in the order (0, 1),
+            (0, 2), ..., (1, 2), ...
+        offset: a constant.
+    """
+
+    couplings: Float[Array, "*edges q q"]
+    fields: Float[Array, "n q"]
+    graph: Graph
+    offset: Float[Array, ""]
+
+    def __init__(
+        self,
+        couplings: Float[Array, "*edges q q"],
+        fields: Float[Array, "n q"],
+        graph: Graph | None = None,
+        offset: float | Float[Array, ""] = 0.0,
+    ) -> None:
+        self.couplings, self.fields = couplings, fields
+        self.graph = complete(fields.shape[0]) if graph is None else graph
+        self.offset = jnp.asarray(offset, float)
+
+    def __check_init__(self) -> None:
+        n, q = self.fields.shape
+        wanted = (q, q), (self.graph.n_edges, q, q)
+        if self.couplings.shape not in wanted or self.graph.n != n or q < 2:
+            raise UndirectedError(
+                f"Potts: couplings {self.couplings.shape} and fields {self.fields.shape} on a "
+                f"graph of {self.graph.n} nodes and {self.graph.n_edges} edges; pass fields "
+                f"(nodes, q) with q at least 2, and couplings {wanted[0]} or {wanted[1]}"
+            )
+
+    @classmethod
+    def create(cls, graph: int | Graph, states: int, shared: bool = False) -> "Potts":
+        """All-zero parameters.
+
+        Args:
+            graph: a number of variables, every pair joined, or a graph of them.
+            states: the number of states of each variable.
+            shared: whether all edges have the same couplings.
+        """
+        where = graph if isinstance(graph, Graph) else complete(graph)
+        shape = (states, states) if shared else (where.n_edges, states, states)
+        return cls(jnp.zeros(shape), jnp.zeros((where.n, states)), where)
+
+    @classmethod
+    def standard(cls, graph: Graph, states: int, coupling: float) -> "Potts":
+        """The Potts model of physics: `coupling` for every edge whose ends agree, no fields."""
+        return cls(coupling * jnp.eye(states), jnp.zeros((graph.n, states)), graph)
+
+    @property
+    def states(self) -> int:
+        """The number of states of each variable."""
+        return self.fields.shape[1]
+
+    @property
+    def layout(self) -> Layout:
+        size = self.fields.size
+        return Layout((Block("visible", 0, size, Domain.CATEGORICAL, self.states),))
+
+    def lower(self) -> Potentials:
+        """One group of pairs, with the colours of the graph."""
+        group = PottsPairs(self.couplings, self.graph, 0)
+        return potentials(
+            self.layout, self.fields.reshape(-1), (group,), self.offset, self._colours()
+        )
+
+    def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E(x) of one-hot states."""
+        return -values(self.lower(), x.reshape(-1, x.shape[-1])).reshape(x.shape[:-1])
+
+    def free_energy(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E(v): nothing is hidden."""
+        return self.energy(v)
+
+    def log_odds(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """Fields of the states of each variable given all others."""
+        p = self.lower()
+        pulls = p.factors[0].local_field(p.layout, v)
+        return pulls + row(p.unary, pulls)
+
+    def independent(self, means: Float[Array, " n"] | None = None) -> "Potts":
+        """The same variables without couplings, at these means of units (uniform without them)."""
+        fields = jnp.zeros_like(self.fields)
+        if means is not None:
+            shares = jnp.clip(jnp.asarray(means, fields.dtype), 1e-4, 1.0)
+            fields = jnp.log(shares.reshape(fields.shape))
+        zero = jnp.zeros_like(self.couplings)
+        return Potts(zero, fields, self.graph, jnp.zeros_like(self.offset))
+
+    def _colours(self) -> Int[Array, "C m"]:
+        """The units of the variables of every colour, padded with the number of units."""
+        colours, q = self.graph.colours, self.states
+        units = q * colours[:, :, None] + np.arange(q)[None, None]
+        return jnp.minimum(units, self.fields.size).reshape(len(colours), -1)

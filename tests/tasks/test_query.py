@@ -1,0 +1,122 @@
+"""Questions by names and by rows, against enumeration in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import undirected as un
+from tests import oracle
+from undirected.core.chunks import map_rows
+from undirected.core.errors import NotFinite, UndirectedError
+
+WORDS = {"sky": ["clear", "grey", "dark"], "rain": 2, "wind": ["calm", "strong"]}
+TABLES = {
+    ("sky", "rain"): np.array([[9.0, 1.0], [3.0, 2.0], [1.0, 4.0]]),
+    ("wind", "sky"): np.array([[5.0, 2.0, 1.0], [1.0, 2.0, 6.0]]),
+}
+JOINT = np.einsum("sr,ws->srw", TABLES["sky", "rain"], TABLES["wind", "sky"])
+
+
+@pytest.fixture(scope="module")
+def net():
+    return un.markov_network(WORDS, TABLES)
+
+
+@pytest.mark.parametrize("method", ["auto", "exact", "bp", un.Exact()])
+def test_answers_come_by_name_in_the_order_declared(net, method):
+    given = JOINT[2] / JOINT[2].sum()
+    found = un.query(net, given={"sky": "dark"}, method=method)
+    assert list(found) == ["rain", "wind"]
+    assert found["rain"] == pytest.approx(dict(enumerate(given.sum(1))), abs=1e-5)
+    wanted = dict(zip(WORDS["wind"], given.sum(0), strict=True))
+    assert found["wind"] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_everything_is_asked_where_nothing_is_given(net):
+    found = un.query(net)
+    whole = JOINT / JOINT.sum()
+    assert list(found) == ["sky", "rain", "wind"]
+    assert list(found["sky"].values()) == pytest.approx(whole.sum((1, 2)).tolist(), abs=1e-5)
+
+
+def test_chains_and_mean_field_answer_too(net):
+    exact = un.query(net, given={"wind": "calm"})["rain"][1]
+    assert un.query(net, given={"wind": "calm"}, method="gibbs", seed=3)["rain"][1] == (
+        pytest.approx(exact, abs=0.05)  # 2,000 draws of one chain; 5 standard errors are 0.05
+    )
+    assert 0 < un.query(net, given={"wind": "calm"}, method="mf")["rain"][1] < 1
+    best = un.query(net, given={"wind": "strong"}, method="map")
+    assert {name: max(p, key=p.get) for name, p in best.items()} == {"sky": "dark", "rain": 1}
+
+
+def test_rows_are_answered_as_by_enumeration():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=shape).astype(np.float32) for shape in ((5, 3), (5,), (3,))]
+    model, truth = un.RBM(*(jnp.asarray(part) for part in parts)), oracle.rbm(*parts)
+    rows = np.array([[1, np.nan, 0, 1, np.nan], [np.nan] * 5], np.float32)
+    found = un.query(model, rows, method="exact")
+    for row, answer in zip(rows, found, strict=True):
+        seen = np.append(~np.isnan(row), np.zeros(3, bool))
+        state = np.append(np.nan_to_num(row), np.zeros(3))
+        np.testing.assert_allclose(answer, truth.given(seen, state).means[:5], atol=1e-5)
+    assert un.query(model, rows[0]).shape == (1, 5)
+
+
+def test_a_row_more_compiles_nothing():
+    model = un.RBM.create(6, 4, seed=1)
+    rows = np.full((101, 6), np.nan, np.float32)
+    rows[:, :3] = np.random.default_rng(0).random((101, 3)) < 0.5
+    un.query(model, rows[:100])
+    count = 0
+
+    def listen(event: str, duration: float, **_: object) -> None:
+        nonlocal count
+        count += event == "/jax/core/compile/backend_compile_duration"
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        un.query(model, rows)
+        assert count == 0
+        un.query(model, np.full((300, 6), np.nan))  # another size: the counter works
+        assert count > 0
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_contradictions_and_bad_questions_are_refused(net):
+    hard = un.markov_network([2, 2], {(0, 1): [[1, 0], [0, 0]]})
+    with pytest.raises(NotFinite, match="contradicts|forbidden"):
+        un.query(hard, given={0: 1})
+    rbm = un.RBM.create(3, 2)
+    for rows, wanted in (
+        ([[0, 1]], r"shape \(1, 2\); pass \(rows, 3\)"),
+        ([[0, 1, 0.3]], "row 0, column 2 is 0.3; wanted 0 or 1"),
+        ([["a", "b", "c"]], "no table of numbers"),
+        ([[0, 1, np.inf]], "wanted 0 or 1"),
+    ):
+        with pytest.raises(UndirectedError, match=wanted):
+            un.query(rbm, rows)
+    with pytest.raises(UndirectedError, match="method 'bo' is unknown"):
+        un.query(net, given={}, method="bo")
+    with pytest.raises(UndirectedError, match="both rows and given"):
+        un.query(net, np.zeros((1, 5)), given={"sky": "dark"})
+    with pytest.raises(UndirectedError, match="both key and seed"):
+        un.query(net, key=jax.random.key(0), seed=1)
+    with pytest.raises(UndirectedError, match=r"got a ConditionalRBM.*model\.at"):
+        un.query(un.ConditionalRBM.create(3, 2, 2, jax.random.key(0)), [[0, 1, 0]])
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])
+def test_rows_in_chunks_are_all_rows(count):
+    rows = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
+    sizes = set()
+
+    def double(chunk, start):
+        sizes.add(len(chunk))
+        return 2 * chunk, chunk.sum(1)
+
+    twice, sums = map_rows(double, rows, row_bytes=1, budget=8)
+    np.testing.assert_array_equal(twice, 2 * rows)
+    np.testing.assert_array_equal(sums, rows.sum(1))
+    assert sizes <= {1, 2, 4, 8}

@@ -1,0 +1,85 @@
+"""Samples and fits through the verbs; log Z and likelihood against enumeration."""
+
+import numpy as np
+import pytest
+
+import undirected as un
+from undirected.core.errors import UndirectedError
+
+
+def test_samples_of_a_named_network_follow_its_tables():
+    """Each frequency is within 5 standard errors: a false alarm once in a million runs."""
+    table = np.array([[8.0, 2.0, 1.0], [1.0, 3.0, 4.0]])
+    net = un.markov_network({"rain": 2, "sky": ["clear", "grey", "dark"]}, {("rain", "sky"): table})
+    found = un.sample(net, 4000, sweeps=30, seed=2)
+    assert set(found["sky"]) == {"clear", "grey", "dark"}
+    joint = table / table.sum()
+    for r in (0, 1):
+        for s, word in enumerate(["clear", "grey", "dark"]):
+            share = ((found["rain"] == r) & (found["sky"] == word)).mean()
+            error = 5 * np.sqrt(joint[r, s] * (1 - joint[r, s]) / 4000)
+            assert share == pytest.approx(joint[r, s], abs=error)
+            broken = table[::-1] / table.sum()  # a sampler of another network would be seen
+            assert abs(share - broken[r, s]) > error
+    given = un.sample(net, 500, given={"sky": "dark"}, sweeps=10, seed=3)
+    assert (given["sky"] == "dark").all()
+    assert given["rain"].mean() == pytest.approx(0.8, abs=5 * np.sqrt(0.16 / 500))
+
+
+def test_the_same_seed_gives_the_same_samples_in_any_chunks():
+    model = un.RBM.create(6, 4, seed=1, scale=1.0)
+    first = un.sample(model, 20, sweeps=5, seed=7)
+    assert np.array_equal(first, un.sample(model, 20, sweeps=5, seed=7))
+    assert not np.array_equal(first, un.sample(model, 20, sweeps=5, seed=8))
+    assert un.sample(model, 20, sweeps=5, seed=7, budget=1).shape == (20, 6)
+    row = [1, np.nan, 0, np.nan, 1, 1]
+    held = un.sample(model, 10, given=row, sweeps=5)
+    assert (held[:, [0, 2, 4, 5]] == [1, 0, 1, 1]).all()
+    for count in (0, -1, 2.5, True):
+        with pytest.raises(UndirectedError, match="count is"):
+            un.sample(model, count)
+
+
+def test_log_partition_is_exact_where_that_is_cheap():
+    rng = np.random.default_rng(0)
+    J, h = np.triu(rng.normal(size=(6, 6)), 1), rng.normal(size=6)
+    J = J + J.T
+    model = un.Ising.from_spins(J, h)
+    s = 2 * ((np.arange(64)[:, None] >> np.arange(6)) & 1) - 1
+    wanted = np.log(np.exp(0.5 * np.einsum("ni,ij,nj->n", s, J, s) + s @ h).sum())
+    found = un.log_partition(model)
+    assert (found.method, found.agree, found.note) == ("exact", True, None)
+    assert float(found) == pytest.approx(wanted, abs=1e-4)
+    sampled = un.log_partition(model, method="ais", chains=100, betas=300, seed=1)
+    assert sampled.interval[0] <= wanted <= sampled.interval[1]
+    scores = un.evaluate(model, (s[:5] + 1) / 2)
+    energies = 0.5 * np.einsum("ni,ij,nj->n", s[:5], J, s[:5]) + s[:5] @ h
+    np.testing.assert_allclose(scores.log_likelihood.rows, energies - wanted, atol=1e-4)
+    with pytest.raises(UndirectedError, match="complete rows"):
+        un.evaluate(model, np.full((1, 6), np.nan))
+
+
+def test_fit_chooses_by_what_a_model_can_do():
+    rng = np.random.default_rng(0)
+    rows = (rng.random((200, 6)) < 0.5).astype(float)
+    rows[:, 1] = rows[:, 0]
+    fitted = un.fit(un.Ising.create(6), rows, steps=300, learning_rate=0.05).model
+    answer = un.query(fitted, [[1, np.nan, 0, 0, 0, 0]])[0, 1]
+    assert answer > 0.9
+    holes = rows.copy()
+    holes[::3, 2] = np.nan
+    for model, data in ((un.RBM.create(6, 4), holes), (un.Ising.create(6), holes)):
+        result = un.fit(model, data, steps=20, seed=1)
+        assert result.step == 20
+        assert np.isfinite(un.query(result.model, rows[:2])).all()
+    pairs = rows[:, :3], rows[:, 3:]
+    conditional = un.ConditionalRBM.create(3, 2, 3, un_key())
+    assert un.fit(conditional, pairs, steps=3).step == 3
+    with pytest.raises(UndirectedError, match="has no layout"):
+        un.fit(object(), un.Batches(rows, 10), steps=1)
+
+
+def un_key():
+    import jax
+
+    return jax.random.key(0)
