@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
+import undirected as un
 from tests import oracle
 from tests.evaluation.reference import make_rbm, make_torus
 from undirected.core.errors import NotFinite, UndirectedError
@@ -256,3 +257,9 @@ def test_rows_by_annealing_are_exact_where_hidden_units_can_be_summed():
     path = ModelPath(model.independent(), model)
     found = ais_rows(path, BlockGibbs(), rows, jax.random.key(0), chains=2, betas=3)
     np.testing.assert_allclose(found, [marginal[as_key(v)] for v in rows], atol=1e-4)
+
+
+def test_an_estimated_log_z_prints_in_one_line():
+    model = un.Ising.create(3)
+    found = un.log_partition(model, method="ais", chains=4, betas=3, seed=0)
+    assert found.sides is not None and "\n" not in repr(found) and len(repr(found)) < 200

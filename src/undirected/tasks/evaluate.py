@@ -1,7 +1,7 @@
 """How probable a model finds rows, and log Z: exact where affordable, else from both sides."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -44,7 +44,7 @@ class LogPartition:
     value: float
     interval: tuple[float, float]
     method: str
-    sides: Bracket | None = None
+    sides: Bracket | None = field(default=None, repr=False)
 
     def __float__(self) -> float:
         return self.value
