@@ -93,7 +93,7 @@ def write_flat() -> None:
     import undirected
 
     found: dict[str, list[str]] = {}
-    for name in undirected.__all__:
+    for name in dir(undirected):
         thing = getattr(undirected, name)
         room = getattr(thing, "__module__", "undirected").split(".")[1:2]
         if room:
