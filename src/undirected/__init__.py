@@ -16,7 +16,7 @@ _ROOMS = {
     "undirected.core.graph": "Graph",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
     "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising ModelPath "
-    "NonnegativeBM RBM SemiRestrictedBM discrete markov_network quadratic_model tempered",
+    "NonnegativeBM Potts RBM SemiRestrictedBM discrete markov_network quadratic_model tempered",
     "undirected.factors": "Bilinear Edges Factor Symmetric at_most count logical_and logical_or "
     "pool potts sparse_tables tables third_order",
     "undirected.inference": "BeliefPropagation Elimination Exact ImprovedSusceptibility Inference "

@@ -65,9 +65,11 @@ from undirected.models import GridMRF as GridMRF
 from undirected.models import Ising as Ising
 from undirected.models import ModelPath as ModelPath
 from undirected.models import NonnegativeBM as NonnegativeBM
+from undirected.models import Potts as Potts
 from undirected.models import SemiRestrictedBM as SemiRestrictedBM
 from undirected.models import discrete as discrete
 from undirected.models import markov_network as markov_network
+from undirected.models import quadratic_model as quadratic_model
 from undirected.models import tempered as tempered
 from undirected.sampling import BlockGibbs as BlockGibbs
 from undirected.sampling import Gibbs as Gibbs
