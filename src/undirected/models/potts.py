@@ -24,6 +24,12 @@ class Potts(eqx.Module):
         graph: its nodes are the variables; without it every pair is joined, in the order (0, 1),
             (0, 2), ..., (1, 2), ...
         offset: a constant.
+
+    Example:
+        >>> import undirected as un
+        >>> potts = un.Potts.standard(un.graph.chain(2), states=3, coupling=1.0)
+        >>> un.query(potts, given={0: 2})
+        {1: {0: 0.2119416, 1: 0.2119416, 2: 0.5761169}}
     """
 
     couplings: Float[Array, "*edges q q"]
