@@ -4,12 +4,12 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 
+import undirected
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
 from undirected.io.classes import Classes
@@ -54,7 +54,7 @@ def save_model(folder: str | Path, model: eqx.Module, extra: dict[str, Any] | No
     record = {
         "format": FORMAT,
         "version": VERSION,
-        "library": _library_version(),
+        "library": undirected.__version__,
         "class": name,
         "model": structure,
         "layout": _layout_summary(model),
@@ -174,13 +174,6 @@ def _layout_summary(model: Any) -> list[dict[str, Any]]:
         }
         for block in (model.layout.blocks if hasattr(model, "layout") else ())
     ]
-
-
-def _library_version() -> str:
-    try:
-        return metadata.version("undirected")
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -27,9 +27,9 @@ class Potts(eqx.Module):
 
     Example:
         >>> import undirected as un
-        >>> model = un.Potts.standard(un.graph.chain(3), states=4, coupling=1.0)
-        >>> model.layout.n
-        12
+        >>> potts = un.Potts.standard(un.graph.chain(2), states=3, coupling=1.0)
+        >>> un.query(potts, given={0: 2})
+        {1: {0: 0.2119416, 1: 0.2119416, 2: 0.5761169}}
     """
 
     couplings: Float[Array, "*edges q q"]
