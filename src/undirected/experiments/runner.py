@@ -54,27 +54,8 @@ def run(
     contexts = plan.contexts(on_event)
     contexts[0].tell("start", experiment.title)
     outcome = plan.run(contexts)
-    notes = [f"config of profile {profile!r} changed: {setting}" for setting in overrides]
-    sources = {source for context in contexts for source in context.origins.sources}
-    data = {file: checksum for one in contexts for file, checksum in one.origins.data.items()}
-    described = provenance.describe(sources, data)
-    result = Record(
-        experiment=experiment.name,
-        title=experiment.title,
-        profile=profile,
-        config=config,
-        seed=seed,
-        seeds=several,
-        device=records.device(),
-        versions=records.versions(),
-        provenance=described,
-        seconds=sum(context.clock.seconds for context in contexts),
-        rows=outcome.rows,
-        curves=outcome.curves,
-        images=_publish(outcome, contexts[0].out, path.with_suffix("")),
-        notes=[*notes, *provenance.warning(described), *outcome.notes],
-        timings=outcome.timings,
-    )
+    changed = [f"config of profile {profile!r} changed: {setting}" for setting in overrides]
+    result = plan.record(outcome, contexts, seed, changed)
     records.write(result, path)
     plan.forget()
     contexts[0].tell("done", str(path), 1.0)
@@ -142,6 +123,31 @@ class _Plan:
             finally:
                 context.clock.stop()
         return records.join(found)
+
+    def record(
+        self, outcome: Outcome, contexts: list[Context], seed: int, changed: list[str]
+    ) -> Record:
+        """What the run gave, with where it comes from; its images go beside it."""
+        sources = {source for context in contexts for source in context.origins.sources}
+        data = {file: checksum for one in contexts for file, checksum in one.origins.data.items()}
+        described = provenance.describe(sources, data)
+        return Record(
+            experiment=self.experiment.name,
+            title=self.experiment.title,
+            profile=self.profile,
+            config=self.config,
+            seed=seed,
+            seeds=self.seeds,
+            device=records.device(),
+            versions=records.versions(),
+            provenance=described,
+            seconds=sum(context.clock.seconds for context in contexts),
+            rows=outcome.rows,
+            curves=outcome.curves,
+            images=_publish(outcome, contexts[0].out, self.path.with_suffix("")),
+            notes=[*changed, *provenance.warning(described), *outcome.notes],
+            timings=outcome.timings,
+        )
 
     def _run_one(self, seed: int, context: Context) -> Outcome:
         result = self.experiment.run(_copy(self.config), seed, context)

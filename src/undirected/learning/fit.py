@@ -99,8 +99,7 @@ def fit(
     Steps run on the device in chunks of `log_every`; each chunk gives a row of mean metrics to the
     history, to `log` and to `on_event`; the objective's value is in it as `surrogate`, or under the
     objective's `value_name`. Every `validate_every` steps (default: an epoch) and at the end
-    `validate(model, key)` is called; after `patience` calls in a row without a better value
-    (`mode`) the run stops.
+    `validate(model, key)` is called; after `patience` calls without a better value the run stops.
 
     With a `store` the run is saved every `save_every` seconds, at the end and on any error, and the
     same call goes on from there to the same bits as if it had never stopped: keys and batches
@@ -114,19 +113,17 @@ def fit(
     chosen = trainable_leaves(model, trainable)
     run = _start(model, objective, optimiser.init(eqx.filter(model, chosen)), batches, init_key)
     saver = Saver(store, save_every, _identity(objective, batches, key))
-    run = saver.resume(run)
+    run, stopped = saver.resume(run), ""
     if log is not None and store is not None:
         log.truncate_after(run.step)
     advance = make_advance(objective, optimiser, batches, chosen)
-    stopped = ""
     try:
         _tell(on_event, run, plan.total, 0.0)
         while not (stopped := plan.ended(run)):
             began, before = time.monotonic(), run.step
             after = _chunk(plan, run, advance, step_key, plan.chunk_end(run.step))
             after = plan.judge(after, validation_key)
-            if log is not None and after.step > before:
-                log.append(after.step, {k: v for k, v in after.history[-1].items() if k != "step"})
+            _log(log, before, after)
             run = after
             _tell(on_event, run, plan.total, (run.step - before) / (time.monotonic() - began))
             saver.save_if_due(run)
@@ -134,7 +131,19 @@ def fit(
         stopped = "interrupted"
     finally:
         saver.save(run)
-    result = FitResult(
+    if run.bad:
+        raise Diverged(_advice(plan, run, step_key), _result(run, stopped))
+    return _result(run, stopped)
+
+
+def _log(log: Log | None, before: int, after: Run) -> None:
+    """The newest row of the history goes to the log, if steps were made."""
+    if log is not None and after.step > before:
+        log.append(after.step, {k: v for k, v in after.history[-1].items() if k != "step"})
+
+
+def _result(run: Run, stopped: str) -> FitResult:
+    return FitResult(
         model=run.state.model,
         best_model=run.state.model if run.best is None else run.best_model,
         step=run.step,
@@ -144,9 +153,6 @@ def fit(
         best_step=run.best_step,
         carry=run.state.carry,
     )
-    if run.bad:
-        raise Diverged(_advice(plan, run, step_key), result)
-    return result
 
 
 def _check(model: Any, objective: Objective, batches: Batches, key: Key[Array, ""]) -> None:

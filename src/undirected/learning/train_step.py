@@ -85,28 +85,7 @@ def _advance(settings: Structure) -> Callable:
     objective, optimiser, transform, (leaves, structure) = settings.value
     trainable = jax.tree.unflatten(structure, leaves)
     value_name = getattr(objective, "value_name", "surrogate")
-
-    @eqx.filter_jit
-    def step(state: TrainState, data: PyTree, rows: Array, key: Array) -> tuple:
-        batch_key, key = jax.random.split(key)
-        batch = take(transform, data, rows, batch_key)
-        parameters, rest = eqx.partition(state.model, trainable)
-
-        def value(parameters: PyTree) -> tuple:
-            return objective(eqx.combine(parameters, rest), batch, state.carry, key)
-
-        (loss, (carry, info)), gradient = jax.value_and_grad(value, has_aux=True)(parameters)
-        updates, memory = optimiser.update(gradient, state.optimiser, parameters)
-        parameters = optax.apply_updates(parameters, updates)
-        metrics = {value_name: loss, **info}
-        metrics = {name: jnp.mean(jnp.asarray(a, loss.dtype)) for name, a in metrics.items()}
-        finite = {
-            "loss": {"loss": jnp.isfinite(loss)},
-            "gradient": _finite("gradient of ", gradient),
-            "parameters": _finite("new ", parameters),
-            "carry": _finite("carried ", carry),
-        }
-        return TrainState(eqx.combine(parameters, rest), memory, carry), metrics, finite
+    step = _one_step(objective, optimiser, transform, trainable, value_name)
 
     @eqx.filter_jit
     def go(
@@ -156,6 +135,40 @@ def _advance(settings: Structure) -> Callable:
         return found if well else go(True, None, *given)[0]
 
     return advance
+
+
+def _one_step(
+    objective: Objective,
+    optimiser: optax.GradientTransformation,
+    transform: Callable | None,
+    trainable: PyTree,
+    value_name: str,
+) -> Callable:
+    """`step(state, data, rows, key) -> (state, metrics, finite)`."""
+
+    @eqx.filter_jit
+    def step(state: TrainState, data: PyTree, rows: Array, key: Array) -> tuple:
+        batch_key, key = jax.random.split(key)
+        batch = take(transform, data, rows, batch_key)
+        parameters, rest = eqx.partition(state.model, trainable)
+
+        def value(parameters: PyTree) -> tuple:
+            return objective(eqx.combine(parameters, rest), batch, state.carry, key)
+
+        (loss, (carry, info)), gradient = jax.value_and_grad(value, has_aux=True)(parameters)
+        updates, memory = optimiser.update(gradient, state.optimiser, parameters)
+        parameters = optax.apply_updates(parameters, updates)
+        metrics = {value_name: loss, **info}
+        metrics = {name: jnp.mean(jnp.asarray(a, loss.dtype)) for name, a in metrics.items()}
+        finite = {
+            "loss": {"loss": jnp.isfinite(loss)},
+            "gradient": _finite("gradient of ", gradient),
+            "parameters": _finite("new ", parameters),
+            "carry": _finite("carried ", carry),
+        }
+        return TrainState(eqx.combine(parameters, rest), memory, carry), metrics, finite
+
+    return step
 
 
 def _known(rows: int, steps: int) -> int | None:

@@ -137,20 +137,27 @@ def run_chains(
     for name, value, least in (("samples", samples, 1), ("burn_in", burn_in, 0), ("thin", thin, 1)):
         if value < least:
             raise UndirectedError(f"run_chains: {name} is {value}; pass {least} or more")
-    if observe is None:
-        observe = [*([States()] if keep else []), *([Moments()] if moments else [])]
-    elif moments or not keep:
-        raise UndirectedError(
-            "run_chains: got `observe` and `keep` or `moments`; `observe` alone says what is kept, "
-            "as in observe=(States(), Moments())"
-        )
-    observers = check_observers(observe, model, samples)
+    observers = check_observers(_asked(observe, keep, moments), model, samples)
     start_key, init_key, run_key = jax.random.split(make_key("run_chains", key, seed), 3)
     state = start
     if not isinstance(start, eqx.Module):
         state = kernel.init(model, _starts(model, start, chains, free, start_key), init_key)
     free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
     return _run(kernel, model, state, free, run_key, samples, burn_in, thin, observers)
+
+
+def _asked(
+    observe: Observer | Iterable[Observer] | None, keep: bool, moments: bool
+) -> Observer | Iterable[Observer]:
+    """The observers, or those that `keep` and `moments` are short for."""
+    if observe is None:
+        return [*([States()] if keep else []), *([Moments()] if moments else [])]
+    if moments or not keep:
+        raise UndirectedError(
+            "run_chains: got `observe` and `keep` or `moments`; `observe` alone says what is kept, "
+            "as in observe=(States(), Moments())"
+        )
+    return observe
 
 
 @eqx.filter_jit

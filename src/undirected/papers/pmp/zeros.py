@@ -113,18 +113,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
                 sheet.append(found["samples"])
     relaxed = context.stage("LP", partial(_relaxed, data, config["lp"], seed, context))
     sheet.append(relaxed["samples"])
-    rows = [
-        Row(
-            "exact relaxation",
-            "LP",
-            "log MMD^2",
-            float(relaxed["score"]),
-            None,
-            1,
-            PAPER_LP,
-            better="lower",
-        )
-    ]
+    exact = "exact relaxation", "LP", "log MMD^2", float(relaxed["score"]), None, 1, PAPER_LP
+    rows = [Row(*exact, better="lower")]
     for (method, sweeps), found in scores.items():
         case = f"{sweeps} sweeps"
         rows.append(Row.over_runs(case, method, "log MMD^2", found, better="lower"))
