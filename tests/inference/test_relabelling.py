@@ -40,7 +40,9 @@ def check(routine, pair: Pair, atol: float) -> None:
     here, there = routine(pair.model.lower()), routine(pair.relabelled.lower())
     np.testing.assert_allclose(there.unary, 1 - here.unary, atol=atol)
     moved = float(there.log_z) + pair.constant
-    assert float(here.log_z) == pytest.approx(moved, abs=10 * atol, rel=1e-9)  # may be -1e9
+    # A hard factor costs 1e9 times the probability that it is broken, which is known to rounding.
+    rounding = 4 * 1e9 * np.finfo(float).eps
+    assert float(here.log_z) == pytest.approx(moved, abs=10 * atol + rounding, rel=1e-9)
     assert int(here.status) == int(there.status)
     assert int(here.iterations) == int(there.iterations)
     for a, b in zip(here.factors, there.factors, strict=True):
