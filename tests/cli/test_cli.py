@@ -180,7 +180,7 @@ def test_malformed_tables_get_their_own_message(run, tmp_path, kind):
         (["fit", "table.csv", "--hidden", "0"], "hidden is 0"),
         (["fit", "table.csv", "--validation", "1.5"], "validation is 1.5"),
         (["fit", "table.csv", "--patience", "3"], "patience is 3, but no rows are held out"),
-        (["fit", "table.csv", "--patience", "3", "--validation", "0"], "leave --patience out"),
+        (["fit", "table.csv", "--patience", "3", "--validation", "0"], "leave patience out"),
         (["query", "nowhere", "table.csv", "--out", "o.csv"], "nowhere"),
         (["reproduce", "tempred"], "tempred"),
         (["data", "fetch", "mnits"], "mnist"),

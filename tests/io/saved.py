@@ -20,7 +20,10 @@ from undirected.factors import (
     logical_and,
     logical_or,
     pool,
+    potts,
+    sparse_tables,
     tables,
+    third_order,
 )
 from undirected.models import (
     RBM,
@@ -86,6 +89,18 @@ def groups() -> FactorGraph:
     return FactorGraph.create(MIXED, factors, ramp(13))
 
 
+def new_groups() -> FactorGraph:
+    layout = discrete(spin=3, colour=(3, 3))
+    return FactorGraph.create(
+        layout,
+        [
+            third_order(layout, [[0, 1, 2]], ramp(1)),
+            sparse_tables(layout, [[0, 3]], [[0, 0], [1, 2]], ramp(2)),
+            potts(layout, ramp(3, 3), block="colour"),
+        ],
+    )
+
+
 def torus_groups() -> FactorGraph:
     return FactorGraph.create(discrete(spin=9), [Edges(ramp(18), torus(3, 3))])
 
@@ -124,8 +139,6 @@ FIRST: dict[str, Any] = {
     "torus_groups": torus_groups,
     "no_groups": lambda: FactorGraph.create(discrete(a=2, b=(1, 3)), [], ramp(5)),
     "deep": lambda: DeepBM((ramp(4, 3), ramp(3, 2)), (ramp(4), ramp(3), ramp(2))),
-    "potts": lambda: Potts(ramp(3, 3), ramp(16, 3), torus(4, 4)),
-    "dense_potts": lambda: Potts(ramp(3, 2, 2), ramp(3, 2)),
     "grid_mrf": lambda: GridMRF(ramp(4, 3, 3), (2, 1), (4, 5)),
     "gaussian": gaussian,
     "gaussian_learned": lambda: gaussian(learned=True),
@@ -138,6 +151,9 @@ LATER: dict[str, Any] = {
     "named": lambda: markov_network(
         {"sky": ["clear", "grey", "NaN"], 7: 2}, {("sky", 7): [[1, 2], [3, 4], [5, 6]]}
     ),
+    "potts": lambda: Potts(ramp(3, 3), ramp(9, 3), torus(3, 3)),
+    "dense_potts": lambda: Potts(ramp(3, 2, 2), ramp(3, 2)),
+    "new_groups": new_groups,
     "spin_form": lambda: SpinForm(ising(torus(3, 3))),
     "path": lambda: ModelPath(rbm(), rbm()),
     "stack": lambda: Stack(
