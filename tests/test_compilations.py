@@ -39,6 +39,7 @@ from undirected.inference import (
     SumProduct,
     Susceptibility,
     Transfer,
+    TreeReweighted,
     predict,
 )
 from undirected.learning import (
@@ -72,6 +73,7 @@ from undirected.models import (
 from undirected.sampling import (
     Alternating,
     BlockGibbs,
+    DiscreteLangevin,
     ExactHamiltonian,
     GaussianGibbs,
     Gibbs,
@@ -133,6 +135,7 @@ def binary(seed: int, *shape: int) -> np.ndarray:
 
 INFERENCE: dict[Callable, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     MPLP: (MPLP, ising),
+    TreeReweighted: (TreeReweighted, ising),
     TAP: (TAP, rbm),
     BeliefPropagation: (lambda: BeliefPropagation(5, None, 0.5, 0.5), ising),
     Downs: (Downs, nonnegative),
@@ -188,6 +191,7 @@ def test_more_rows_of_a_query(method):
 
 LADDER = ladder(0.5, 3)
 KERNELS: dict[type, tuple[Callable[[], Any], Callable[[int], Any]]] = {
+    DiscreteLangevin: (DiscreteLangevin, ising),
     Alternating: (
         lambda: Alternating(
             BlockGibbs(), TemperedTransitions(BlockGibbs(), tempered, LADDER), every=2

@@ -41,6 +41,22 @@ class SparseTables(WiredStates):
     widths: tuple[int, ...] = eqx.field(static=True)
     excess: Float[Array, ""] | None = None
 
+    def check(self, layout: Layout) -> None:
+        """Configurations, states and slots must be of the same variables."""
+        super().check(layout)
+        listed, slots = self.configurations, self.wires.units.shape[0]
+        order = 0 if listed is None else listed.shape[-1]
+        widths = tuple(
+            1 if k == 2 and w == 1 else k for k, w in zip(self.states, self.widths, strict=False)
+        )
+        if not order == len(self.states) == len(self.widths) or (
+            self.widths != widths or sum(self.widths) != slots
+        ):
+            raise UndirectedError(
+                f"SparseTables: configurations of {order} variables of {self.states} states on "
+                f"{slots} slots, of widths {self.widths}; make the group by sparse_tables"
+            )
+
     @property
     def shared(self) -> bool:
         """Whether all factors have the same log-potentials."""
