@@ -1,5 +1,6 @@
 """Mean-field theories against quadrature, finite differences and the printed equations."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -15,7 +15,7 @@ from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import clamp, potentials
 from undirected.core.units import perturbation
-from undirected.factors import Bilinear, Edges, Symmetric
+from undirected.factors import Bilinear, Edges, Factor, Symmetric
 from undirected.models import Ising
 from undirected.sampling import BlockGibbs, Gibbs, init_state
 
@@ -143,7 +143,9 @@ def test_new_weights_masks_and_wiring_do_not_retrace(name, key):
     assert len(traces) == 1
 
 
-class Unknown(eqx.Module):
+class Unknown(Factor):
+    """A group that says nothing of itself."""
+
     weight: jnp.ndarray
 
 
@@ -168,19 +170,42 @@ ODD = Edges(jnp.zeros(2), graph.chain(3))
 @pytest.mark.parametrize(
     ("layout", "factors", "message"),
     [
-        (BINARY, (Unknown(jnp.zeros(1)),), "Gibbs: cannot draw from a Unknown group"),
-        (BINARY, (ODD, Symmetric(jnp.zeros((3, 3)), 0)), "Gibbs: an Edges group.*Edges, Symmetric"),
-        (LABEL, (Edges(jnp.zeros(3), graph.chain(4)),), "Gibbs: an Edges group.*binary"),
-        (LABEL, (Symmetric(jnp.zeros((3, 3)), 1),), "Gibbs: a Symmetric group.*categorical"),
-        (BINARY, (Bilinear(jnp.zeros((3, 3)), 0, 0),), "Gibbs: a Bilinear group inside"),
+        (BINARY, (Unknown(jnp.zeros(1)),), "Gibbs: a Unknown group offers no statistic; use Block"),
+        (
+            BINARY,
+            (Bilinear(jnp.zeros((3, 3)), 0, 0),),
+            "Bilinear: a group joins block 0 with itself",
+        ),
+        (
+            BINARY,
+            (Symmetric(jnp.zeros((2, 2)), 0),),
+            r"Symmetric: a matrix \(2, 2\) on a block of 3",
+        ),
         (Layout((Block("real", 0, 3, Domain.REAL),)), (), "real"),
     ],
 )
 def test_unsupported_groups_are_named(layout, factors, message, key):
     model = Lowered(layout, factors)
     state = Gibbs().init(model, jnp.zeros((2, layout.n)), key)
-    with pytest.raises(UnsupportedFactor, match=message):
+    with pytest.raises(UndirectedError, match=message):
         Gibbs().step(model, state, jnp.ones(layout.n, bool), key)
+
+
+def test_groups_on_the_same_units_are_drawn_from_together(key):
+    """Edges beside a dense group, which were refused before: each field is that of both."""
+    dense, weight = jnp.asarray([[0, 1, -2], [1, 0, 0.5], [-2, 0.5, 0]]), jnp.asarray([1.5, -1.0])
+    model = Lowered(BINARY, (Edges(weight, graph.chain(3)), Symmetric(dense, 0)))
+    J = np.array(dense)
+    J[[0, 1], [1, 2]] += weight
+    J[[1, 2], [0, 1]] += weight
+    noise = np.random.default_rng(0).normal(size=(20, 3))
+    x = start = np.random.default_rng(1).integers(0, 2, (20, 3)).astype(float)
+    for site in range(3):
+        x = x.copy()
+        x[:, site] = x @ J[site] + noise[:, site] > 0
+    free = jnp.ones((20, 3), bool)
+    found = Gibbs().sweep(model.lower(), jnp.asarray(start), free, jnp.asarray(noise))
+    np.testing.assert_array_equal(found, x)
 
 
 def test_wrong_models_masks_and_shapes_are_refused(key):

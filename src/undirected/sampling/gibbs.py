@@ -193,6 +193,8 @@ class Gibbs:
         """One sweep with this noise (`core.units.perturbation`): shared noise couples chains."""
         check_discrete("Gibbs", *p.layout.blocks)
         require("Gibbs", p, "statistic", "use BlockGibbs")
+        for factor in p.factors:
+            factor.check(p.layout)
         unary = jnp.broadcast_to(p.fields, x.shape)
         if self.colours is None and len(p.factors) == 1 and p.layout.is_binary:
             (only,) = p.factors
