@@ -11,7 +11,7 @@ from tests.trees import tree
 from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
 from undirected.core.graph import grid, torus
 from undirected.core.potentials import clamp, observe, potentials, shift
-from undirected.factors import Edges, at_most, count, logical_or, tables
+from undirected.factors import ConvolutionalOr, Edges, at_most, count, logical_or, tables
 from undirected.inference import Elimination, Transfer
 from undirected.models import RBM, FactorGraph, Ising, discrete
 from undirected.sampling import PerturbAndMap
@@ -167,9 +167,11 @@ def test_what_cannot_be_done_is_said() -> None:
     many = FactorGraph.create(layout, [logical_or(layout, [list(range(29))], [29])])
     with pytest.raises(UndirectedError, match="Logic factor has 30 variables"):
         Elimination()(many.lower())
+    stamped = ConvolutionalOr(None, 1, (1, 2, 2), (2, 2))
+    with pytest.raises(UnsupportedFactor, match="ConvolutionalOr group offers no tables; use Ex"):
+        Elimination()(FactorGraph.create(stamped.layout, [stamped]))
     rbm = RBM(jnp.zeros((3, 2)), jnp.zeros(3), jnp.zeros(2))
-    with pytest.raises(UnsupportedFactor, match="takes no Bilinear group; use Exact"):
-        Elimination()(rbm.lower())
+    assert float(Elimination()(rbm).log_z) == pytest.approx(5 * np.log(2), abs=1e-5)
     two = FactorGraph.create(discrete(x=2), [at_most(discrete(x=2), [[0, 1]], 1)])
     with pytest.raises(NotFinite, match="every state is forbidden"):
         Elimination()(observe(two.lower(), {0: 1, 1: 1}))

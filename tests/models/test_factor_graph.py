@@ -210,7 +210,7 @@ def test_a_million_factors_are_built_vectorised():
 
 def test_a_group_must_fit_the_layout():
     other = tables(discrete(x=5), [[0, 1]], np.zeros((2, 2)))
-    with pytest.raises(UndirectedError, match="wired for 5 units, the layout has 4"):
+    with pytest.raises(UndirectedError, match="made for 5 units, on a layout of 4"):
         FactorGraph.create(discrete(x=4), [other])
     with pytest.raises(UndirectedError, match=r"unary has shape \(3,\)"):
         FactorGraph.create(discrete(x=4), [], jnp.zeros(3))
