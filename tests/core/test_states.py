@@ -64,9 +64,9 @@ def test_states_become_units_and_come_back() -> None:
 
 def test_evidence_that_does_not_exist_is_refused() -> None:
     p = model(0)[0].lower()
-    with pytest.raises(UndirectedError, match="no variable 6; pass one of 0 to 5"):
+    with pytest.raises(UndirectedError, match="no variable 6; pass a whole number, 0 to 5"):
         observe(p, {6: 0})
-    with pytest.raises(UndirectedError, match="variable 2 has no state 3; pass one of 0 to 2"):
+    with pytest.raises(UndirectedError, match="variable 2 has no state 3; pass one of 0, 1, 2"):
         observe(p, {2: 3})
     with pytest.raises(UndirectedError, match="no state -1"):
         observe(p, {0: -1})
