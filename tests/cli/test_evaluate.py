@@ -11,8 +11,8 @@ import pytest
 from scipy.special import logsumexp
 
 from tests import oracle, rectified_oracle
+from undirected import factors
 from undirected.cli import main
-from undirected.core import factors
 from undirected.core.graph import torus
 from undirected.io.model_files import save_model
 from undirected.models import (

@@ -11,7 +11,8 @@ import pytest
 
 from tests import oracle
 from tests.sampling import cases
-from undirected.core import factors, graph
+from undirected import factors
+from undirected.core import graph
 from undirected.core.diagnostics import ess, rhat
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
