@@ -234,14 +234,14 @@ def test_models_of_more_states_than_a_float_can_count(evaluate):
     code, _, err = evaluate(model, np.zeros((2, 3600)), "--method", "exact")
     assert code == 1
     assert "2^3600 states to sum over" in err
-    assert "use --method ais" in err
+    assert "use method 'ais'" in err
 
 
 def test_exact_where_there_is_none_is_refused(evaluate):
     code, _, err = evaluate(nonnegative(), np.ones((2, 3)), "--method", "exact")
     assert code == 1
     assert "block 'visible' is nonnegative" in err
-    assert "use --method ais" in err
+    assert "use method 'ais'" in err
 
 
 def test_hard_constraints_beyond_exact_are_refused(evaluate):

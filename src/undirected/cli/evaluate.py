@@ -10,6 +10,7 @@ from undirected.cli import console
 from undirected.cli.answer import open_model, read_for
 from undirected.core.errors import UndirectedError
 from undirected.tasks import Evaluation, evaluate
+from undirected.tasks.evaluate import check_lowerable
 
 
 def evaluate_table(
@@ -24,6 +25,7 @@ def evaluate_table(
 ) -> None:
     """Print the log-likelihood of a table under a model."""
     saved = open_model(folder)
+    check_lowerable("evaluate", saved.model)
     rows = _complete(read_for(saved, table, header), table)
     bar = console.Bar("evaluate", "rows")
     with bar.running():

@@ -116,12 +116,7 @@ def log_partition(
         raise UndirectedError(
             f"log_partition: method {method!r:.40} is unknown; pass one of {', '.join(METHODS)}"
         )
-    if not isinstance(model, Lowerable):
-        raise UndirectedError(
-            f"log_partition: a {type(model).__name__} does not lower to potentials: its log Z is "
-            "out of reach; judge its answers to queries instead, by binary_cross_entropy or "
-            "error_rate"
-        )
+    check_lowerable("log_partition", model)
     why = ""
     if method != "ais":
         log_z, why = _exact(model)
@@ -184,6 +179,15 @@ def evaluate(
     known = isinstance(model, Marginal | Conditionals)
     pseudo = pseudo_log_likelihood(model, values) if known else None
     return Evaluation(found, log_z, pseudo, sums, len(values))
+
+
+def check_lowerable(caller: str, model: Any) -> None:
+    """Refuse models that have no log Z to speak of."""
+    if not isinstance(model, Lowerable):
+        raise UndirectedError(
+            f"{caller}: a {type(model).__name__} does not lower to potentials: its log Z is out "
+            "of reach; judge its answers to queries instead, by binary_cross_entropy or error_rate"
+        )
 
 
 def _likelihood(
