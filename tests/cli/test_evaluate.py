@@ -25,7 +25,6 @@ from undirected.models import (
     GridMRF,
     Ising,
     NonnegativeBM,
-    Potts,
     SemiRestrictedBM,
     discrete,
 )
@@ -110,8 +109,6 @@ def log_weights(model, x):
 
 
 CASES = {
-        jnp.asarray([[0.5, -0.2, 0.1]] * 3), jnp.asarray([[0.3, -0.1, 0.0]] * 2)
-    ),
     "RBM": lambda: random(RBM.create(4, 3, jax.random.key(0))),
     "SemiRestrictedBM": lambda: random(SemiRestrictedBM.create(4, 3, jax.random.key(0))),
     "Ising": lambda: random(Ising.create(4)),
