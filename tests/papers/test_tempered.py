@@ -66,7 +66,11 @@ def test_seeds_side_by_side_smoke(tmp_path):
     for methods in ('["SAP", "Trans-SAP"]', f'["SAP", "{_common.FAIR}", "Trans-SAP"]'):
         change = [f"methods={methods}"]
         result = runner.run(
-            "tempered/srbm-mnist", "smoke", out=tmp_path / methods[:12], seeds=2, overrides=change
+            "tempered/srbm-mnist",
+            "smoke",
+            out=tmp_path / str(len(found)),
+            seeds=2,
+            overrides=change,
         )
         assert all(len(row.values) == 2 for row in result.rows)
         found[methods] = {row.name: row.values for row in result.rows}
