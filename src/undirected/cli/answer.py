@@ -23,10 +23,6 @@ from undirected.report.images import image_grid
 from undirected.tasks import answer_rows
 from undirected.tasks.sample import sample_units
 
-BUDGET = 512 * 2**20
-"""Bytes that the messages of one chunk of rows may take."""
-QUERIES = ("bp", "mf", "gibbs", "exact")
-
 
 @dataclass(frozen=True)
 class Saved:

@@ -112,7 +112,7 @@ class MPLP(Inference):
             moves = jax.tree.map(lambda a, b: largest(a - b), after, sent)
             return (after, total), jnp.stack([jnp.zeros(()), *jax.tree.leaves(moves)]).max()
 
-        total = _levels(p)
+        total = state_fields(p)
         for group, sent in zip(groups, start, strict=True):
             for i, own in enumerate(sent):
                 scope = group.scopes[:, i]
@@ -188,7 +188,7 @@ def _dual(routine: MPLP, p: Potentials) -> Float[Array, "*batch"]:
     if p.unary.ndim > 1:
         return jax.vmap(lambda q: _dual(routine, q), in_axes=(batch_axes(p),))(p)
     sent, total, _, _ = routine._descend(p)
-    bound, levels = p.offset + total.max(-1).sum(), _levels(p)
+    bound, levels = p.offset + total.max(-1).sum(), state_fields(p)
     for group, own in zip(_groups(p), sent, strict=True):
         rest = group.logs
         for i, messages in enumerate(own):
@@ -208,7 +208,7 @@ def _groups(p: Potentials) -> list[TableGroup]:
     return [group for factor in p.factors for group in factor.tables(p.layout, MOST)]
 
 
-def _levels(p: Potentials) -> Float[Array, "variables most"]:
+def state_fields(p: Potentials) -> Float[Array, "variables most"]:
     """The field of every state of every variable; states that do not exist are forbidden."""
     variables = Variables.of(p.layout)
     state = np.arange(int(variables.states.max()))

@@ -15,6 +15,7 @@ from undirected.core.potentials import Beliefs, Potentials, lowered
 from undirected.factors import Factor, TableGroup, require
 from undirected.factors.sums import sum_axes
 from undirected.inference.base import Inference
+from undirected.inference.mplp import state_fields
 
 MOST = 2**16
 """Entries of the largest table that is taken."""
@@ -92,7 +93,7 @@ class TreeReweighted(Inference):
             tuple(jnp.zeros((len(g.scopes), k), p.unary.dtype) for k in g.logs.shape[1:])
             for g in groups
         ]
-        levels = _levels(p)
+        levels = state_fields(p)
 
         def step(state: tuple[list, Array]) -> tuple[tuple[list, Array], Array]:
             sent, total = state
@@ -157,18 +158,6 @@ def _small(factor: Factor, groups: list[TableGroup]) -> list[TableGroup]:
                 "variables, and trees are made of pairs; use SumProduct or MPLP"
             )
     return groups
-
-
-def _levels(p: Potentials) -> Float[Array, "variables most"]:
-    """The field of every state of every variable; states that do not exist are forbidden."""
-    variables = p.layout.variables
-    state = np.arange(int(variables.states.max()))
-    exists = state < variables.states[:, None]
-    binary = variables.width[:, None] == 1
-    place = variables.first[:, None] + np.where(binary | ~exists, 0, state)
-    unary, seen = p.unary[place], p.evidence[place]
-    on, off = unary + jnp.minimum(seen, 0.0), jnp.where(seen > 0, NEG_INF, 0.0)
-    return jnp.where(exists, jnp.where(binary & (state == 0), off, on), NEG_INF)
 
 
 def _ends(group: TableGroup, sent: tuple[Array, ...], total: Array) -> list[Array]:
