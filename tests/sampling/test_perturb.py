@@ -235,7 +235,7 @@ def test_persistent_messages_go_on_where_they_stopped(name, monkeypatch):
 
 
 def test_persistent_messages_need_messages():
-    with pytest.raises(UndirectedError, match="Exact has no messages to go on from"):
+    with pytest.raises(UndirectedError, match="Exact has no messages to resume"):
         PerturbAndMap(Exact(0.0), persistent=True)
 
 
