@@ -1,0 +1,119 @@
+"""The cliques of an elimination order as a tree, with what they cost in memory and time."""
+
+from dataclasses import dataclass, field
+from math import prod
+
+from undirected.inference.networks.network import Network
+from undirected.inference.networks.orders import Order
+
+Scope = tuple[int, ...]
+
+
+@dataclass
+class Clique:
+    """Variables that are eliminated together, and those they leave a message on.
+
+    Args:
+        scope: the eliminated ones, then the separator, both by the time they go.
+        gone: how many are eliminated here.
+        shape: the number of states of each variable of the scope.
+        parent: the clique that the message goes to, -1 for a root.
+        tables: the numbers of the network's tables that are multiplied here.
+    """
+
+    scope: Scope
+    gone: int
+    shape: tuple[int, ...]
+    parent: int = -1
+    children: list[int] = field(default_factory=list)
+    tables: list[int] = field(default_factory=list)
+
+    @property
+    def separator(self) -> Scope:
+        return self.scope[self.gone :]
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def separator_size(self) -> int:
+        return prod(self.shape[self.gone :])
+
+    def axes(self, scope: Scope) -> tuple[int, ...]:
+        """The shape in which a table over a part of the clique, in its order, meets the others."""
+        wanted = set(scope)
+        return tuple([k if v in wanted else 1 for v, k in zip(self.scope, self.shape, strict=True)])
+
+
+@dataclass(frozen=True)
+class CliqueTree:
+    """Cliques in an order in which children come before parents.
+
+    Args:
+        cliques: the cliques.
+        when: for each variable the time it is eliminated.
+        home: for each variable the clique that eliminates it.
+    """
+
+    cliques: list[Clique]
+    when: list[int]
+    home: list[int]
+
+    @property
+    def entries(self) -> int:
+        """Of all clique tables together: the work of one pass."""
+        return sum(clique.size for clique in self.cliques)
+
+    @property
+    def stored(self) -> int:
+        """Entries of all messages together."""
+        return sum(clique.separator_size for clique in self.cliques)
+
+
+def clique_tree(network: Network, order: Order, last: frozenset[int] = frozenset()) -> CliqueTree:
+    """The tree of an order's cliques; those inside their only child's are made one with it.
+
+    Variables of `last` share no clique's elimination with others.
+    """
+    sizes = network.cardinalities
+    when, home = [0] * len(sizes), [-1] * len(sizes)
+    for time, clique in enumerate(order.cliques):
+        when[clique[0]] = time
+    found: list[Clique] = []
+    hosts: dict[int, int] = {}  # for a variable the clique below that has its own clique inside
+    for v, *near in order.cliques:
+        near.sort(key=when.__getitem__)
+        if v in hosts:
+            home[v] = hosts.pop(v)
+            found[home[v]].gone += 1
+        else:
+            home[v] = len(found)
+            scope = (v, *near)
+            found.append(Clique(scope, 1, tuple([sizes[u] for u in scope])))
+        if near:
+            up = near[0]
+            inside = len(order.cliques[when[up]]) == len(near)
+            if inside and up not in hosts and (up in last) == (v in last):
+                hosts[up] = home[v]
+    return _wired(network, found, when, home)
+
+
+def _wired(network: Network, cliques: list[Clique], when: list[int], home: list[int]) -> CliqueTree:
+    """Parents, children, and the clique of each table.
+
+    A clique that took over the elimination of others comes at the time of the last one.
+    """
+    order = sorted(range(len(cliques)), key=lambda c: when[cliques[c].scope[cliques[c].gone - 1]])
+    place = [0] * len(order)
+    for i, c in enumerate(order):
+        place[c] = i
+    cliques, home = [cliques[c] for c in order], [place[c] for c in home]
+    for c, clique in enumerate(cliques):
+        if clique.gone < len(clique.scope):
+            clique.parent = home[clique.scope[clique.gone]]
+            cliques[clique.parent].children.append(c)
+    for k, scope in enumerate(network.scopes):
+        if scope:
+            cliques[home[min(scope, key=when.__getitem__)]].tables.append(k)
+    return CliqueTree(cliques, when, home)
