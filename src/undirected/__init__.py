@@ -28,8 +28,8 @@ _ROOMS = {
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
     "undirected.io.tables": "read_table write_table",
-    "undirected.tasks": "Settings evaluate fit load log_partition query read_network sample save "
-    "train_table",
+    "undirected.tasks": "Settings Solution evaluate fit load log_partition query read_network "
+    "sample save solve train_table",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}

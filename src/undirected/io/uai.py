@@ -6,7 +6,7 @@ A network is variables, scopes and a table for each scope; evidence is variables
 import gzip
 import lzma
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -246,3 +246,30 @@ def _some(numbers: Sequence[int]) -> str:
 
 def _join(values: tuple | list) -> str:
     return " ".join(map(str, values))
+
+
+def write_marginals(path: str | Path, marginals: Sequence[np.ndarray]) -> None:
+    """Write marginals as the competition does: for each variable its states and probabilities."""
+    own = [_join([len(table), *(f"{p:.12g}" for p in table)]) for table in marginals]
+    _write_result(path, "MAR", _join([len(marginals), *own]))
+
+
+def write_partition(path: str | Path, log_z: float) -> None:
+    """Write log10 Z."""
+    _write_result(path, "PR", f"{log_z / np.log(10.0):.12g}")
+
+
+def write_state(path: str | Path, state: Sequence[int]) -> None:
+    """Write the state of every variable."""
+    _write_result(path, "MAP", _join([len(state), *map(int, state)]))
+
+
+def write_partial_state(path: str | Path, state: Mapping[int, int]) -> None:
+    """Write the states of some variables."""
+    pairs = [f"{int(v)} {int(x)}" for v, x in state.items()]
+    _write_result(path, "MMAP", _join([len(pairs), *pairs]))
+
+
+def _write_result(path: str | Path, kind: str, line: str) -> None:
+    with atomic_write(Path(path)) as temporary:
+        temporary.write_text(f"{kind}\n{line}\n", encoding="ascii")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from undirected.tasks.learn import fit
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
+    from undirected.tasks.solve import Solution, solve
     from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Evaluation",
     "LogPartition",
     "Settings",
+    "Solution",
     "Trained",
     "answer_rows",
     "evaluate",
@@ -33,6 +35,7 @@ __all__ = [
     "read_network",
     "sample",
     "save",
+    "solve",
     "train_table",
 ]
 
@@ -45,6 +48,7 @@ lazily(
         "learn": "fit",
         "query": "Answers answer_rows query",
         "sample": "sample",
+        "solve": "Solution solve",
         "train_table": "Settings Trained train_table",
     },
 )

@@ -1,12 +1,15 @@
 """The cliques of an elimination order as a tree, with what they cost in memory and time."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import Order
 
 Scope = tuple[int, ...]
+
+MOST_TOGETHER = 2**10
+"""Joint states of the variables that one clique eliminates: its others can be split into blocks."""
 
 
 @dataclass
@@ -71,12 +74,16 @@ class CliqueTree:
         return sum(clique.separator_size for clique in self.cliques)
 
 
-def clique_tree(network: Network, order: Order, last: frozenset[int] = frozenset()) -> CliqueTree:
+def clique_tree(
+    sizes: Sequence[int],
+    scopes: Iterable[Scope],
+    order: Order,
+    last: frozenset[int] = frozenset(),
+) -> CliqueTree:
     """The tree of an order's cliques; those inside their only child's are made one with it.
 
     Variables of `last` share no clique's elimination with others.
     """
-    sizes = network.cardinalities
     when, home = [0] * len(sizes), [-1] * len(sizes)
     for time, clique in enumerate(order.cliques):
         when[clique[0]] = time
@@ -94,12 +101,16 @@ def clique_tree(network: Network, order: Order, last: frozenset[int] = frozenset
         if near:
             up = near[0]
             inside = len(order.cliques[when[up]]) == len(near)
-            if inside and up not in hosts and (up in last) == (v in last):
+            own = found[home[v]].shape[: found[home[v]].gone + 1]
+            few = prod(own) <= MOST_TOGETHER
+            if inside and few and up not in hosts and (up in last) == (v in last):
                 hosts[up] = home[v]
-    return _wired(network, found, when, home)
+    return _wired(scopes, found, when, home)
 
 
-def _wired(network: Network, cliques: list[Clique], when: list[int], home: list[int]) -> CliqueTree:
+def _wired(
+    scopes: Iterable[Scope], cliques: list[Clique], when: list[int], home: list[int]
+) -> CliqueTree:
     """Parents, children, and the clique of each table.
 
     A clique that took over the elimination of others comes at the time of the last one.
@@ -113,7 +124,7 @@ def _wired(network: Network, cliques: list[Clique], when: list[int], home: list[
         if clique.gone < len(clique.scope):
             clique.parent = home[clique.scope[clique.gone]]
             cliques[clique.parent].children.append(c)
-    for k, scope in enumerate(network.scopes):
+    for k, scope in enumerate(scopes):
         if scope:
             cliques[home[min(scope, key=when.__getitem__)]].tables.append(k)
     return CliqueTree(cliques, when, home)

@@ -68,8 +68,18 @@ class Simplified:
         return np.stack(own, -1) if own else np.zeros((*found.shape[:-1], 0), int)
 
 
-def simplify(network: Network, given: Mapping[int, int] | None = None) -> Simplified:
+def simplify(
+    network: Network,
+    given: Mapping[int, int] | None = None,
+    wanted: Iterable[int] | None = None,
+) -> Simplified:
     """The network given evidence, without what is certain, repeated or a product.
+
+    Args:
+        network: any network.
+        given: states of observed variables.
+        wanted: variables that must stay; others that only one table knows are summed out. All
+            stay by default.
 
     Raises:
         Inconsistent: zeros leave no state; not every such network is found here.
@@ -84,6 +94,8 @@ def simplify(network: Network, given: Mapping[int, int] | None = None) -> Simpli
         if not waiting:
             work.merge()
             waiting = work.split()
+        if wanted is not None:
+            waiting |= work.sum_out(set(wanted))
         if not waiting:
             break
     work.merge()
@@ -248,14 +260,36 @@ class _Work:
                 new |= {k for k in added if k is not None}
         return new
 
+    def sum_out(self, wanted: set[int]) -> set[int]:
+        """Sum over variables of one table or none that are not wanted; the new tables."""
+        new: set[int] = set()
+        wanted = {self.source[v] for v in wanted}
+        queue = [v for v, source in enumerate(self.source) if source == v and v not in wanted]
+        while queue:
+            v = queue.pop()
+            if self.source[v] != v or len(self.own[v]) > 1:
+                continue
+            self.source[v] = -1
+            if not self.own[v]:
+                self.offset += float(np.log(self.size[v]))
+                continue
+            scope, table = self.drop(next(iter(self.own[v])))
+            axis = scope.index(v)
+            left = scope[:axis] + scope[axis + 1 :]
+            k = self.add(left, np.logaddexp.reduce(table, axis))
+            new |= {k} if k is not None else set()
+            queue += [u for u in left if u not in wanted]
+        return new & self.tables.keys()
+
     def result(self, cardinalities: tuple[int, ...]) -> Simplified:
         open_ = [v for v, source in enumerate(self.source) if source == v]
-        place = {v: i for i, v in enumerate(open_)} | {-1: -1}
+        place = {v: i for i, v in enumerate(open_)}
         scopes = tuple(tuple(place[v] for v in scope) for scope, _ in self.tables.values())
         tables = tuple(table for _, table in self.tables.values())
         sizes = tuple(len(self.states[v]) for v in open_)
         small = Network(sizes, scopes, tables, self.offset)
-        return Simplified(small, cardinalities, [place[v] for v in self.source], self.states)
+        source = [place.get(v, -1) for v in self.source]
+        return Simplified(small, cardinalities, source, self.states)
 
 
 def aligned(table: Logs, scope: Scope, target: Scope) -> Logs:
