@@ -85,6 +85,10 @@ class Blocks:
         own = tuple([i if k > 1 else 0 for i, k in zip(index, x.shape[self.first :], strict=False)])
         return x[(slice(None),) * self.first + own] if own else x
 
+    def within(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the part of a table that belongs to a block."""
+        return shape[: self.first] + shape[self.stop :]
+
     def each(self, work: Callable[[Index], None]) -> None:
         """Do the work for all blocks, by as many threads as there are cores."""
 

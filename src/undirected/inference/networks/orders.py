@@ -14,7 +14,7 @@ CHECK = 64
 """Eliminations between two looks at the clock."""
 NOISE = (0.0, 0.0, 0.05, 0.15, 0.3)
 """Relative noise of scores in restarts, in turn."""
-RULES = ("min-fill", "front", "min-fill", "min-weight", "front", "min-fill", "front")
+RULES = ("min-fill", "weighted min-fill", "front", "min-fill", "min-weight", "weighted min-fill")
 """Heuristics of restarts, in turn."""
 
 
@@ -58,7 +58,8 @@ def find_order(
     """The cheapest order that greedy heuristics and restarts with noise find in their time.
 
     "min-weight" takes the variable whose clique is the smallest, "min-fill" the one that joins the
-    fewest neighbours, "front" the smallest clique next to what is gone: it sweeps over the graph.
+    fewest neighbours, counted by their numbers of states where it is "weighted"; "front" takes the
+    smallest clique next to what is gone, and so sweeps over the graph.
 
     Args:
         sizes: the number of states of each variable.
@@ -81,25 +82,33 @@ def find_order(
     best = eliminate(near, logs, "min-weight", deadline=patience, last=last)
     if best is None or best.cost <= min(good, log2(len(sizes) + 1) + 3):
         return best
-    fills = initial_fills(near, deadline)
-    for attempt in range(restarts if fills else 0):
+    even = [1.0] * len(logs)
+    counts, weighted = initial_fills(near, even, deadline), initial_fills(near, logs, deadline)
+    fills = {"min-fill": counts, "weighted min-fill": weighted}
+    for attempt in range(restarts if counts and weighted else 0):
         if time.monotonic() > deadline or best.cost <= good:
             break
         rule = RULES[attempt % len(RULES)]
         noise = NOISE[attempt % len(NOISE)] if attempt else 0.0
-        found = eliminate(near, logs, rule, fills, noise, draw, deadline, best.cost, last)
+        known = fills.get(rule)
+        found = eliminate(near, logs, rule, known, noise, draw, deadline, best.cost, last)
         best = found or best
     return best
 
 
-def initial_fills(near: Neighbours, deadline: float = inf) -> list[int] | None:
-    """For each variable the edges missing among its neighbours, None where time runs out."""
+def initial_fills(
+    near: Neighbours, weights: Sequence[float], deadline: float = inf
+) -> list[float] | None:
+    """For each variable the edges missing among its neighbours, None where time runs out.
+
+    An edge counts by the product of its ends' weights.
+    """
     fills = []
     for v, own in enumerate(near):
         if v % CHECK == 0 and time.monotonic() > deadline:
             return None
-        known = sum(len(near[u] & own) for u in own) if len(own) > 1 else 0
-        fills.append((len(own) * (len(own) - 1) - known) // 2)
+        missing = (weights[u] * sum([weights[w] for w in own - near[u] if w != u]) for u in own)
+        fills.append(sum(missing) / 2 if len(own) > 1 else 0.0)
     return fills
 
 
@@ -107,7 +116,7 @@ def eliminate(
     near: Neighbours,
     logs: Sequence[float],
     rule: str,
-    fills: list[int] | None = None,
+    fills: list[float] | None = None,
     noise: float = 0.0,
     draw: random.Random | None = None,
     deadline: float = inf,
@@ -150,11 +159,15 @@ class _Graph:
     near: Neighbours
     logs: Sequence[float]
     rule: str
-    fills: list[int]
+    fills: list[float]
     noise: float
     draw: random.Random | None
     last: frozenset[int]
     front: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        weighted = self.rule == "weighted min-fill"
+        self.weights = self.logs if weighted else [1.0] * len(self.near)
 
     def weight(self, v: int) -> float:
         """Log2 of the entries of the clique that v would make."""
@@ -168,14 +181,14 @@ class _Graph:
         """
         chance = self.draw.random() if self.draw else 0.0
         late, noise = v in self.last, 1 + self.noise * chance
-        if self.rule == "min-fill":
+        if self.fills:
             return late, False, (self.fills[v] + 1) * noise, self.weight(v)
         away = self.rule == "front" and v not in self.front
         return late, away, chance if away else self.weight(v) * noise, chance
 
     def remove(self, v: int) -> set[int]:
         """Join v's neighbours and take v out; the variables whose score changed."""
-        return self._remove_filling(v) if self.rule == "min-fill" else self._remove(v)
+        return self._remove_filling(v) if self.fills else self._remove(v)
 
     def _remove(self, v: int) -> set[int]:
         near, own = self.near, self.near[v]
@@ -188,22 +201,24 @@ class _Graph:
         return own
 
     def _remove_filling(self, v: int) -> set[int]:
-        near, fills, own = self.near, self.fills, self.near[v]
+        near, fills, own, weights = self.near, self.fills, self.near[v], self.weights
         changed = set(own)
-        if fills[v]:
+        if fills[v] > 1e-9:
             for a, b in combinations(own, 2):
                 if b in near[a]:
                     continue
                 common = near[a] & near[b]
+                edge = weights[a] * weights[b]
                 for w in common:  # they miss one edge less
-                    fills[w] -= 1
+                    fills[w] -= edge
                 changed |= common
-                fills[a] += len(near[a]) - len(common)
-                fills[b] += len(near[b]) - len(common)
+                fills[a] += weights[b] * sum([weights[w] for w in near[a] - common])
+                fills[b] += weights[a] * sum([weights[w] for w in near[b] - common])
                 near[a].add(b)
                 near[b].add(a)
         for u in own:  # now a clique: pairs of v and what only u knows are missed no more
-            fills[u] -= len(near[u]) - len(own)
+            only = near[u] - own
+            fills[u] -= weights[v] * (sum([weights[w] for w in only]) - weights[v])
             near[u].discard(v)
         changed.discard(v)
         return changed
