@@ -5,10 +5,11 @@ Needs nothing of this library, so that it runs where the peer is installed.
 
 import sys
 from itertools import islice
+from pathlib import Path
 
 
 def read(model: str, evidence: str):
-    words = iter(open(model).read().split())
+    words = iter(Path(model).read_text().split())
     kind = next(words)
     n = int(next(words))
     sizes = [int(word) for word in islice(words, n)]
@@ -16,7 +17,7 @@ def read(model: str, evidence: str):
     for _ in range(int(next(words))):
         scopes.append([int(word) for word in islice(words, int(next(words)))])
     tables = [[float(word) for word in islice(words, int(next(words)))] for _ in scopes]
-    numbers = [int(word) for word in open(evidence).read().split()]
+    numbers = [int(word) for word in Path(evidence).read_text().split()]
     if len(numbers) != 1 + 2 * numbers[0]:
         numbers = numbers[1:]
     return kind, sizes, scopes, tables, dict(zip(numbers[1::2], numbers[2::2], strict=True))
@@ -67,7 +68,7 @@ def toulbar2(sizes, scopes, tables, seconds):
 
 
 def main() -> None:
-    engine, task, model, evidence, out = sys.argv[1:6]
+    engine, _, model, evidence, out = sys.argv[1:6]
     _, sizes, scopes, tables, given = read(model, evidence)
     if engine == "toulbar2":
         for v, x in given.items():
@@ -79,8 +80,7 @@ def main() -> None:
         found = pyagrum(sizes, scopes, tables, given)
         parts = [" ".join(map(str, [len(p), *p.tolist()])) for p in found]
         line = "MAR\n" + " ".join([str(len(parts)), *parts])
-    with open(out, "w") as file:
-        file.write(line + "\n")
+    Path(out).write_text(line + "\n")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ class Blocks:
         self.indices: list[Index] = list(product(*(range(k) for k in split)))
         self.shape = self.clique[: self.first] + self.clique[self.stop :]
         self.first_size = prod(self.clique[: self.first])
+        self.given_up = False
 
     def at(self, x: Table, index: Index) -> Table:
         """The part of an input that belongs to a block: a view without the axes that are split."""
@@ -119,6 +120,8 @@ class Blocks:
         for i, index in enumerate(indices):
             if i % 8 == 0:
                 check_time(self.deadline)
+            if self.given_up:
+                raise OutOfTime
             yield index
 
     def _in_threads(self, work: Callable[[list[Index]], object]) -> list:
@@ -133,4 +136,8 @@ class Blocks:
             step = -(-len(self.indices) // parts)
             some = [self.indices[i : i + step] for i in range(0, len(self.indices), step)]
             started = [pool.submit(copy_context().run, work, part) for part in some]
-            return [one.result() for one in started]
+            try:
+                return [one.result() for one in started]
+            except BaseException:  # Ctrl-C too: the other threads need not finish
+                self.given_up = True
+                raise

@@ -28,6 +28,8 @@ ORDER_SHARE, EXACT_SHARE = 0.15, 0.6
 """Of the time that is left: to look for orders, and what an exact engine may need by its plan."""
 PATIENCE = 0.75
 """Of the time that is left: when an exact engine that takes longer than expected is given up."""
+INTERRUPTED = 1.0
+"""Seconds for an approximate answer after Ctrl-C ended an exact engine."""
 ENTRY = 8
 """Bytes."""
 
@@ -90,17 +92,19 @@ class Plan:
 def answer(
     network: Network, task: str, budget: Budget, maximised: frozenset[int] = frozenset()
 ) -> Outcome:
-    """The best answer that the budget allows.
+    """The best answer that the budget allows; Ctrl-C cuts the budget.
 
     Raises:
         Inconsistent: no state is allowed.
     """
     last = maximised if task == "mmap" else frozenset()
-    plan = plan_exact(network, task, budget, last)
-    if plan is not None:
-        found = _exact(network, task, budget, plan, maximised)
-        if found is not None:
-            return found
+    try:
+        plan = plan_exact(network, task, budget, last)
+        found = plan and _exact(network, task, budget, plan, maximised)
+    except KeyboardInterrupt:
+        budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
+    if found is not None:
+        return found
     parts = components(network)
     if len(parts) == 1:
         return _approximate(network, task, budget, maximised)
@@ -249,8 +253,9 @@ def _approximate(network: Network, task: str, budget: Budget, maximised: frozens
 def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
     found = approximate.marginals(network, budget.deadline, budget.memory, budget.seed)
     notes = [found.note] if found.note else []
+    exact = found.upper - found.lower <= 1e-9 * max(abs(found.log_z), 1.0)
     return Outcome(
-        found.log_z, found.marginals, None, found.lower, found.upper, False, found.method, notes
+        found.log_z, found.marginals, None, found.lower, found.upper, exact, found.method, notes
     )
 
 
