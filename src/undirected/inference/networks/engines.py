@@ -116,14 +116,17 @@ def plan_exact(
 ) -> Plan | None:
     """How to answer exactly, None where that is not to be expected within the budget."""
     until = time.monotonic() + ORDER_SHARE * budget.left
-    order = find_order(network.cardinalities, network.scopes, until, budget.seed, last=last)
+    rate = RATES[task] / THREADS
+    order = find_order(
+        network.cardinalities, network.scopes, until, budget.seed, last=last, rate=rate
+    )
     if order is None or order.width > 40:
         return None
     tree = clique_tree(network.cardinalities, network.scopes, order, last)
     cut = conditioning.choose_cutset(tree, budget.memory // ENTRY)
     if cut is None or (cut and task == "mmap"):
         return None
-    cost = 2.0 ** conditioning.work(tree, cut) * RATES[task] / THREADS
+    cost = 2.0 ** conditioning.work(tree, cut) * rate
     seconds = cost + len(tree.cliques) * PER_CLIQUE
     if seconds > EXACT_SHARE * budget.left:
         return None

@@ -61,6 +61,7 @@ def find_order(
     restarts: int = 100,
     last: frozenset[int] = frozenset(),
     good: float = 16.0,
+    rate: float = inf,
 ) -> Order | None:
     """The cheapest order that greedy heuristics and restarts with noise find in their time.
 
@@ -77,6 +78,8 @@ def find_order(
         restarts: how many more orders are tried at most.
         last: variables that go after all others, as the maximised ones of marginal MAP must.
         good: log2 of the entries at which no better order is looked for.
+        rate: seconds that an entry will take. The search ends when it has taken longer than the
+            best order would.
 
     Returns:
         The order, or None where not one could be finished in time.
@@ -93,7 +96,8 @@ def find_order(
     counts, weighted = initial_fills(near, even, deadline), initial_fills(near, logs, deadline)
     fills = {"min-fill": counts, "weighted min-fill": weighted}
     for attempt in range(restarts if counts and weighted else 0):
-        if time.monotonic() > deadline or best.cost <= good:
+        clock = time.monotonic()
+        if clock > deadline or best.cost <= good or 2.0**best.cost * rate < clock - now:
             break
         rule = RULES[attempt % len(RULES)]
         noise = NOISE[attempt % len(NOISE)] if attempt else 0.0
