@@ -15,7 +15,7 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.evaluation import AISResult, Bracket, ais, bracket, brackets, reverse_ais
 from undirected.evaluation.ais import _block, _log_mean
 from undirected.models import RBM, ModelPath
-from undirected.sampling import BlockGibbs, Gibbs, GibbsState
+from undirected.sampling import BlockGibbs, ChainState, Gibbs
 
 RUNS = 20
 BETAS = 100
@@ -239,7 +239,7 @@ class Stay:
     """A kernel that leaves the chains where they are."""
 
     def init(self, model, x, key):
-        return GibbsState(x)
+        return ChainState(x)
 
     def step(self, model, state, free, key):
         return state, {}
@@ -313,7 +313,7 @@ class Still(eqx.Module):
 
     def init(self, model, x, key):
         self.traces.append(1)
-        return GibbsState(x)
+        return ChainState(x)
 
     def step(self, model, state, free, key):
         return state, {}

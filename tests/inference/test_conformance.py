@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import mostly_slow
 from tests.zoo import CASES
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import from_edges, grid
@@ -27,6 +28,9 @@ pytestmark = pytest.mark.usefixtures("x64")
 TREES = ["tree_ising", "star_ising"]
 TIGHT = {"iterations": 2000, "tolerance": 1e-12}
 EXACT = Exact(chunk=3)
+SOME = ["rbm", "label_rbm", "semi_restricted", "dense_ising", "torus_ising", "potts"]
+"""A case of every kind; the others are variations."""
+each_kind = pytest.mark.parametrize("name", mostly_slow(CASES, SOME))
 lowered = eqx.filter_jit(lambda model: model.lower())
 """A model's potentials by one program in place of one for each of its operations."""
 
@@ -195,7 +199,7 @@ def test_max_product_finds_the_best_state_of_trees(name):
         assert float(beliefs.log_z) == pytest.approx(truth.best_value, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_kind
 def test_loopy_fixed_points_are_locally_consistent(name):
     """Marginals of pair beliefs are the unit beliefs, and independent float64 messages agree."""
     model, truth = CASES[name](9)
@@ -242,7 +246,7 @@ def _plain_messages(truth, rounds=4000):
     return 1 / (1 + np.exp(-odds))
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_kind
 def test_mean_field_is_a_bound_and_a_fixed_point(name):
     model, truth = CASES[name](10)
     p = lowered(model)
@@ -255,7 +259,7 @@ def test_mean_field_is_a_bound_and_a_fixed_point(name):
     assert float(beliefs.log_z) > value
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_kind
 def test_mean_field_is_exact_without_couplings(name):
     model, _ = CASES[name](11)
     base = model.independent(jnp.linspace(0.1, 0.9, model.layout.n_visible))
