@@ -8,6 +8,7 @@ from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs
 from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+from undirected.sampling.mixture_gibbs import MixtureGibbs
 from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
 from undirected.sampling.perturb import PerturbAndMap
 from undirected.sampling.rectified import RectifiedGibbs
@@ -31,6 +32,7 @@ __all__ = [
     "Gibbs",
     "GibbsWithGradients",
     "Mean",
+    "MixtureGibbs",
     "Moments",
     "ParallelTempering",
     "PerturbAndMap",
