@@ -7,6 +7,7 @@ from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
 from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+from undirected.sampling.mixed import MixedGibbs
 from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
 from undirected.sampling.perturb import PerturbAndMap
 from undirected.sampling.rectified import RectifiedGibbs, RectifiedState
@@ -30,6 +31,7 @@ __all__ = [
     "GibbsState",
     "GibbsWithGradients",
     "Mean",
+    "MixedGibbs",
     "Moments",
     "ParallelTempering",
     "PerturbAndMap",

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Kernel, Model, Separable
 from undirected.models import ModelPath, tempered
-from undirected.sampling import BlockGibbs, GaussianGibbs, Gibbs, RectifiedGibbs
+from undirected.sampling import BlockGibbs, GaussianGibbs, Gibbs, MixedGibbs, RectifiedGibbs
 
 
 def kernel_for(model: Any) -> Kernel:
@@ -23,7 +23,7 @@ def kernel_for(model: Any) -> Kernel:
         return kernel.step(model, kernel.init(model, x, key), free, key)[0].x
 
     x, refusals = jax.ShapeDtypeStruct((1, model.layout.n), jnp.zeros(()).dtype), []
-    for kernel in (BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs()):
+    for kernel in (BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs(), MixedGibbs()):
         try:
             eqx.filter_eval_shape(partial(step, kernel), model, x, jax.random.key(0))
         except UndirectedError as error:
