@@ -173,7 +173,10 @@ def test_malformed_tables_get_their_own_message(run, tmp_path, kind):
     ("arguments", "wanted"),
     [
         (["fit", "none.csv"], "no such file"),
-        (["fit", "table.csv", "--model", "dbn"], "model 'dbn' is unknown; pass rbm or ising"),
+        (
+            ["fit", "table.csv", "--model", "dbn"],
+            "model 'dbn' is unknown; pass one of mixture-rbm, rbm, ising",
+        ),
         (["fit", "table.csv", "--method", "sgd"], "method 'sgd' is unknown"),
         (["fit", "table.csv", "--image", "3x3"], "3x3 has 9 pixels, the table has 6 columns"),
         (["fit", "table.csv", "--image", "six"], "not a shape"),

@@ -1,7 +1,7 @@
 """`undirected query | sample`: what a fitted model has to say."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from undirected.inference import QueryNetwork
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import check_writable, read_table, write_table
 from undirected.learning import answers as ask_network
+from undirected.learning.mixture import Mixture
 from undirected.report.images import image_grid
 from undirected.tasks import answer_rows
 from undirected.tasks.sample import sample_units
+from undirected.tasks.yardsticks import load_yardsticks
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Saved:
     image: tuple[int, int] | None
     means: Float[Array, " v"] | None
     network: QueryNetwork | None = None
+    yardsticks: dict[str, Mixture] = field(default_factory=dict)
 
 
 def open_model(folder: Path) -> Saved:
@@ -52,6 +55,7 @@ def open_model(folder: Path) -> Saved:
         tuple(image) if image else None,
         None if means is None else jnp.asarray(means, jnp.float32),
         QueryNetwork(model, **extra["query"]) if extra.get("query") else None,
+        load_yardsticks(extra.get("yardsticks") or {}),
     )
 
 

@@ -56,7 +56,13 @@ def fit(
     table: TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.")] = Path("model"),
     header: Header = None,
-    model: Annotated[str, typer.Option(help="rbm (hidden units) or ising (pairs only).")] = "rbm",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="mixture-rbm (a mixture, hidden units on top), rbm (hidden units) or ising (pairs "
+            "only); default: by the method."
+        ),
+    ] = "auto",
     method: Annotated[
         str,
         typer.Option(
@@ -66,6 +72,9 @@ def fit(
     ] = "auto",
     hidden: Annotated[
         int | None, typer.Option(help="Hidden units of an RBM; default: by the table.")
+    ] = None,
+    components: Annotated[
+        int | None, typer.Option(help="Most components of the mixture; default: by the table.")
     ] = None,
     epochs: Annotated[
         float | None, typer.Option(help="Passes over the rows; default: by the table.")
@@ -97,7 +106,17 @@ def fit(
     from undirected.cli.train import Settings, fit_table
 
     settings = Settings(
-        model, method, hidden, epochs, batch, learning_rate, validation, patience, image, seed
+        model,
+        method,
+        hidden,
+        epochs,
+        batch,
+        learning_rate,
+        validation,
+        patience,
+        image,
+        seed,
+        components,
     )
     fit_table(table, header, out, settings, fresh, as_json)
 

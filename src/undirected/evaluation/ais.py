@@ -18,7 +18,7 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, check_discrete
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, clamp
-from undirected.core.protocols import Kernel, Summable
+from undirected.core.protocols import Annealable, Kernel, Summable
 from undirected.core.random import make_key
 from undirected.core.units import draw, log_normaliser
 from undirected.evaluation.estimate import check_binary, check_data, check_finite
@@ -295,7 +295,9 @@ def brackets(
 
 @eqx.filter_jit
 def _start(base: Any, chains: int, key: Key[Array, ""]) -> tuple[Array, Array]:
-    """Exact samples of a model without couplings, and its log Z."""
+    """Exact samples of a model without couplings, or of a tractable one, and its log Z."""
+    if isinstance(base, Annealable):
+        return base.exact_samples(chains, key)
     p = base.lower()
     if not any(block.domain in CONTINUOUS for block in p.layout.blocks):
         fields = jnp.broadcast_to(p.unary, (chains, p.layout.n))
@@ -398,27 +400,26 @@ def _lead(
     return jax.lax.fori_loop(0, count, one, chains)
 
 
-def _hidden(model: Any) -> int | None:
-    """The index of the hidden block that can be summed out and drawn given the visibles."""
+def _hidden(model: Any) -> list[int]:
+    """The hidden blocks that can be summed out and drawn given the visibles; none if not all."""
     hidden = [i for i, block in enumerate(model.layout.blocks) if not block.visible]
-    exact = isinstance(model, Summable) and hasattr(model, "conditional") and len(hidden) == 1
-    return hidden[0] if exact else None
+    return hidden if isinstance(model, Summable) and hasattr(model, "conditional") else []
 
 
 def _energy(model: Any, x: Float[Array, "chains n"]) -> Float[Array, " chains"]:
-    if _hidden(model) is None:
+    if not _hidden(model):
         return model.energy(x)
     return model.free_energy(x[..., : model.layout.n_visible])
 
 
 def _refresh(model: Any, x: Float[Array, "chains n"], key: Key[Array, ""]) -> Array:
     """Draw h from p(h | v): free energies weigh such pairs, not hiddens of an earlier beta."""
-    index = _hidden(model)
-    if index is None:
-        return x
-    block = model.layout.blocks[index]
-    drawn = draw(block, model.conditional(index, x), key)
-    return jnp.concatenate([x[..., : block.start], drawn, x[..., block.stop :]], -1)
+    for index in _hidden(model):
+        block = model.layout.blocks[index]
+        own = key if index == _hidden(model)[0] else jax.random.fold_in(key, index)
+        drawn = draw(block, model.conditional(index, x), own)
+        x = jnp.concatenate([x[..., : block.start], drawn, x[..., block.stop :]], -1)
+    return x
 
 
 def _result(
@@ -486,7 +487,8 @@ def _check(path: Any, confidence: float) -> None:
             "ais: the model has hard constraints (OR, AND or pool), which no path weakens; use "
             "Elimination where the graph is narrow, or the Bethe log Z of SumProduct"
         )
-    if any(np.any(np.asarray(weight) != 0) for weight in couplings):
+    known = isinstance(path.base, Annealable) and eqx.tree_equal(path.base, path.base.tractable())
+    if not known and any(np.any(np.asarray(weight) != 0) for weight in couplings):
         raise UndirectedError("ais: the base has couplings; use target.independent(data_means)")
     for leaf in jax.tree.leaves(eqx.filter(path, eqx.is_inexact_array)):
         if not np.isfinite(leaf).all():
@@ -495,7 +497,7 @@ def _check(path: Any, confidence: float) -> None:
 
 def _samples(target: Any, samples: ArrayLike) -> Float[Array, "chains n"]:
     x, layout = np.asarray(samples, float), target.layout
-    visible_only = _hidden(target) is not None and x.shape[-1:] == (layout.n_visible,)
+    visible_only = bool(_hidden(target)) and x.shape[-1:] == (layout.n_visible,)
     if x.ndim != 2 or len(x) < 2 or not (visible_only or x.shape[1] == layout.n):
         raise UndirectedError(
             f"reverse_ais: samples have shape {x.shape}; pass (chains, {layout.n}), 2 or more"

@@ -8,6 +8,7 @@ from undirected.models.grid_mrf import GridMRF
 from undirected.models.ising import Ising
 from undirected.models.markov import markov_network
 from undirected.models.mixed_rbm import MixedRBM
+from undirected.models.mixture_rbm import MixtureRBM
 from undirected.models.model_path import ModelPath, tempered
 from undirected.models.nonnegative import NonnegativeBM
 from undirected.models.potts import Potts
@@ -31,6 +32,7 @@ REGISTRY: dict[str, type] = {
         GaussianRBM,
         Potts,
         MixedRBM,
+        MixtureRBM,
     )
 }
 """The models by name; saving and loading do without this table."""
@@ -45,6 +47,7 @@ __all__ = [
     "GridMRF",
     "Ising",
     "MixedRBM",
+    "MixtureRBM",
     "ModelPath",
     "NonnegativeBM",
     "Potts",

@@ -8,6 +8,7 @@ from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
 from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
 from undirected.sampling.mixed import MixedGibbs
+from undirected.sampling.mixture_gibbs import MixtureGibbs
 from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
 from undirected.sampling.perturb import PerturbAndMap
 from undirected.sampling.rectified import RectifiedGibbs, RectifiedState
@@ -32,6 +33,7 @@ __all__ = [
     "GibbsWithGradients",
     "Mean",
     "MixedGibbs",
+    "MixtureGibbs",
     "Moments",
     "ParallelTempering",
     "PerturbAndMap",

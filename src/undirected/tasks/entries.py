@@ -13,7 +13,7 @@ from undirected.core.chunks import map_rows, potential_bytes
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials, clamp
 from undirected.core.protocols import Lowerable
-from undirected.evaluation import Estimate
+from undirected.evaluation import Estimate, log_likelihood
 from undirected.evaluation.estimate import ratio
 from undirected.inference import SumProduct
 from undirected.inference.mixed_messages import log_beliefs
@@ -23,6 +23,8 @@ SHARE = 0.2
 """Share of the observed entries of a row that are hidden and asked for."""
 ROUNDS = 20
 """Sweeps of belief propagation that answer."""
+MOST_SUMMED = 200
+"""Held-out rows with holes whose likelihood is looked at during learning."""
 EPSILON = 1e-7
 
 
@@ -36,6 +38,27 @@ def asks_entries(model: Any) -> bool:
         and not p.layout.is_continuous.any()
         and all(factor.offers("update_messages") for factor in p.factors)
     )
+
+
+def observed_mean(model: Any, rows: Float[np.ndarray, "rows v"], log_z: float) -> float:
+    """Mean log-likelihood of rows; where they have holes, of the observed part of some of them.
+
+    The missing entries are then summed out by belief propagation: the Bethe value of the sum over
+    them, near where most of a row is known, and not a bound.
+    """
+    if not np.isnan(rows).any():
+        return float(log_likelihood(model, rows, log_z).mean)
+    p = model.lower()
+    some = np.asarray(rows[:MOST_SUMMED], np.float32)
+    sums = map_rows(lambda part, _: _bethe_sums(p, part), some, potential_bytes(p))
+    return float(np.mean(sums, dtype=np.float64) - log_z)
+
+
+@eqx.filter_jit
+def _bethe_sums(p: Potentials, rows: Float[Array, "rows v"]) -> Float[Array, " rows"]:
+    seen = ~jnp.isnan(rows)
+    found = SumProduct(iterations=ROUNDS, tolerance=1e-3)
+    return found(clamp(p, seen, jnp.where(seen, rows, 0.0))).log_z
 
 
 def hide(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Potentials, clamp
-from undirected.core.protocols import Conditionals, Lowerable, Marginal, Summable
+from undirected.core.protocols import Conditionals, Lowerable, Marginal, Separable, Summable
 from undirected.core.random import make_key
 from undirected.evaluation import (
     Bracket,
@@ -26,6 +26,7 @@ from undirected.evaluation import (
 )
 from undirected.evaluation.estimate import mean
 from undirected.inference import Elimination, Exact, Transfer
+from undirected.models import ModelPath
 from undirected.tasks.choose import check_model, kernel_for, path_to
 from undirected.tasks.entries import asks_entries, entry_bits
 from undirected.tasks.rows import unit_rows
@@ -239,7 +240,9 @@ def _rows_by_ais(
     betas: int,
 ) -> Float[np.ndarray, " rows"]:
     """`ais_rows` in chunks; where only missing entries are to be summed, a tenth of the betas."""
-    path, kernel = path_to(model, means), kernel_for(model)
+    base = model.independent(means) if isinstance(model, Separable) else None
+    path = path_to(model, means) if base is None else ModelPath(base, model)
+    kernel = kernel_for(model)
     few = isinstance(model, Summable) or model.layout.n == model.layout.n_visible
     count = max(2, betas // 10) if few else betas
 

@@ -29,10 +29,18 @@ from undirected.learning import (
 from undirected.learning import fit as run_fit
 from undirected.learning.checkpointing import Store
 from undirected.learning.fit import Log
-from undirected.models import RBM, Ising
-from undirected.sampling import BlockGibbs, Gibbs
+from undirected.learning.mixture import Mixture
+from undirected.models import RBM, Ising, MixtureRBM
+from undirected.sampling import BlockGibbs, Gibbs, MixtureGibbs
 from undirected.tasks.entries import entry_bits
 from undirected.tasks.learn import falling_adam
+from undirected.tasks.mixture_start import (
+    best_of,
+    centred_adam,
+    log_likelihood_of,
+    most_components,
+    start_mixture,
+)
 from undirected.tasks.table_models import (
     MOST_JUDGED,
     RECIPES,
@@ -42,6 +50,7 @@ from undirected.tasks.table_models import (
     train_columns,
 )
 
+MODELS = ("mixture-rbm", "rbm", "ising")
 METHODS = ("pcd", "cd", "pl", "bp", "exact", "query-training")
 LAYERS = 10
 """Sweeps of belief propagation that query training learns through."""
@@ -56,8 +65,9 @@ class Settings:
     """The options of `train_table`; what is None or "auto" is chosen by the table.
 
     Args:
-        model: "rbm" or "ising"; "deep", "semi-restricted", "gaussian", "nonnegative", "potts",
-            "conditional" or "mixed".
+        model: "mixture-rbm", "rbm" or "ising"; "auto" is the first where the method is pcd. Or one
+            of "deep", "semi-restricted", "gaussian", "nonnegative", "potts", "conditional" and
+            "mixed", the one for columns of any kind.
         method: how to learn: "pcd", "cd", "pl", "bp", "exact" or "query-training".
         hidden: hidden units of an RBM.
         epochs: passes over the rows.
@@ -67,6 +77,8 @@ class Settings:
         patience: stop after so many validations without a better value; None never does.
         image: rows x columns of an image, as "28x28", for pages that show rows as images.
         seed: of the split, the first weights, the order of the rows and all draws.
+        components: most components of the mixture that a mixture-rbm starts from; fewer are taken
+            where held-out rows say so.
 
     Example:
         >>> import undirected as un
@@ -74,7 +86,7 @@ class Settings:
         'auto'
     """
 
-    model: str = "rbm"
+    model: str = "auto"
     method: str = "auto"
     hidden: int | None = None
     epochs: float | None = None
@@ -84,17 +96,23 @@ class Settings:
     patience: int | None = None
     image: str | None = None
     seed: int = 0
+    components: int | None = None
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A fitted model, the settings that were chosen, the run, and the rows it used."""
+    """A fitted model, the settings that were chosen, the run, and the rows it used.
+
+    `mixture` is the mixture of independent columns that is best on the held-out rows: what a model
+    has to beat, and where a mixture-rbm started; None where columns are not all binary.
+    """
 
     model: Any
     settings: Settings
     result: FitResult
     train: np.ndarray
     valid: np.ndarray
+    mixture: Mixture | None = None
 
 
 def train_table(
@@ -141,8 +159,9 @@ def train_table(
         return _train_other(table, settings, columns, given, options)
     settings = choose(settings, table)
     train, valid = split(table, settings)
-    result = train_rows(train, valid, settings, store=store, log=log, on_event=on_event)
-    return Trained(result.best_model, settings, result, train, valid)
+    mixture = start_mixture(train, valid, settings.components, settings.seed)
+    result = train_rows(train, valid, settings, mixture, store=store, log=log, on_event=on_event)
+    return Trained(result.best_model, settings, result, train, valid, mixture)
 
 
 def _train_other(
@@ -162,12 +181,13 @@ def train_rows(
     train: np.ndarray,
     valid: np.ndarray,
     settings: Settings,
+    mixture: Mixture,
     *,
     store: Store | None = None,
     log: Log | None = None,
     on_event: Callable[[Progress], None] | None = None,
 ) -> FitResult:
-    """`train_table` with rows that are split and settings that are chosen already."""
+    """`train_table` with rows that are split, and settings and mixture that are chosen already."""
     assert settings.batch
     assert settings.epochs
     whole = np.where(np.isnan(train), MISSING, train)
@@ -176,10 +196,12 @@ def train_rows(
         coded = whole.astype(np.float32)
     batches = Batches(coded, settings.batch, settings.seed, transform=_decode)
     steps = batches.steps(settings.epochs)
-    return run_fit(
-        new_model(train, settings),
+    start, mixed = new_model(train, settings, mixture), settings.model == "mixture-rbm"
+    adam = centred_adam if mixed else falling_adam
+    result = run_fit(
+        start,
         objective(settings),
-        falling_adam(settings.learning_rate, steps),
+        adam(settings.learning_rate, steps),
         batches,
         jax.random.key(settings.seed),
         steps=steps,
@@ -192,6 +214,7 @@ def train_rows(
         log=log,
         on_event=on_event,
     )
+    return best_of(start, result, valid) if mixed else result
 
 
 def choose(settings: Settings, values: np.ndarray) -> Settings:
@@ -201,24 +224,38 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
     _check_settings(settings, values)
     if settings.model == "ising" and settings.hidden is not None:
         raise UndirectedError("fit: an Ising model has no hidden units; leave --hidden out")
-    method = settings.method
+    model, method = settings.model, settings.method
+    if model == "auto":
+        model = "mixture-rbm" if method in ("auto", "pcd") else "rbm"
     if method == "auto":
-        method = "pcd" if settings.model == "rbm" or missing else "pl"
+        method = "pl" if model == "ising" and not missing else "pcd"
+    if model == "mixture-rbm" and method != "pcd":
+        raise UndirectedError(
+            f"fit: a mixture-rbm is learned by pcd, not {method}; use --model rbm"
+        )
     if missing and method == "pl":
         raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
     batch = settings.batch or int(np.clip(rows // 20, 10, 100))
     epochs = settings.epochs or float(np.clip(4000 * batch / rows, 3, 200).round())
     hidden = settings.hidden or int(np.clip(columns, 8, 256))
-    if settings.model == "ising":
+    if model == "ising":
         hidden = None
-    return replace(settings, method=method, batch=min(batch, rows), epochs=epochs, hidden=hidden)
+    return replace(
+        settings,
+        model=model,
+        method=method,
+        batch=min(batch, rows),
+        epochs=epochs,
+        hidden=hidden,
+        components=settings.components or most_components(columns),
+    )
 
 
 def _check_settings(settings: Settings, values: np.ndarray) -> None:
     """Refuse settings that no table, or not this one, can have."""
     rows = len(values)
-    known = ("rbm", "ising", *RECIPES)
-    if settings.model not in known:
+    known = (*MODELS, *RECIPES)
+    if settings.model not in ("auto", *known):
         raise UndirectedError(
             f"fit: model '{settings.model}' is unknown; pass one of {', '.join(known)}"
         )
@@ -232,7 +269,7 @@ def _check_settings(settings: Settings, values: np.ndarray) -> None:
         raise UndirectedError(
             f"fit: validation is {settings.validation}; pass a share of the rows from 0 up to 1"
         )
-    for name in ("hidden", "epochs", "batch", "patience", "learning_rate"):
+    for name in ("hidden", "components", "epochs", "batch", "patience", "learning_rate"):
         value = getattr(settings, name)
         if value is not None and not 0 < value < np.inf:
             raise UndirectedError(f"fit: {name.replace('_', ' ')} is {value}; pass a number over 0")
@@ -279,8 +316,12 @@ def steps_at_once(settings: Settings, columns: int) -> int:
     return int(np.clip(10**9 // messages, 1, 100))
 
 
-def new_model(train: np.ndarray, settings: Settings) -> Any:
-    """The model before its first step: biases at the base rates of the columns."""
+def new_model(train: np.ndarray, settings: Settings, mixture: Mixture) -> Any:
+    """The model before its first step: the mixture, or biases at the base rates of the columns."""
+    if settings.model == "mixture-rbm":
+        assert settings.hidden
+        key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+        return MixtureRBM.from_mixture(*mixture.at_least(2), settings.hidden, key)
     means = jnp.asarray(column_means(train))
     if settings.model == "ising":
         model = Ising.create(train.shape[1]).independent(means)
@@ -300,6 +341,8 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
     """
     if not len(valid):
         return None
+    if settings.model == "mixture-rbm":
+        return lambda model, key: log_likelihood_of(model, valid, key)
     if settings.method != "query-training":
         if np.isnan(valid).any():
             some = valid[:MOST_JUDGED]
@@ -319,7 +362,8 @@ _losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being
 
 def objective(settings: Settings) -> Any:
     """The objective of a method name."""
-    kernel = BlockGibbs() if settings.model == "rbm" else Gibbs()
+    kernels = {"rbm": BlockGibbs(), "mixture-rbm": MixtureGibbs()}
+    kernel = kernels.get(settings.model, Gibbs())
     match settings.method:
         case "pcd":
             return Persistent(kernel, chains=100)
