@@ -15,7 +15,8 @@ _ROOMS = {
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
-    "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising MixtureRBM "
+    "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising MixedRBM "
+    "MixtureRBM "
     "ModelPath NonnegativeBM Potts RBM SemiRestrictedBM discrete markov_network quadratic_model "
     "tempered",
     "undirected.factors": "Bilinear Edges Factor Symmetric at_most count logical_and logical_or "
@@ -23,7 +24,8 @@ _ROOMS = {
     "undirected.inference": "BeliefPropagation Elimination Exact ImprovedSusceptibility Inference "
     "LinearProgram MPLP MaxProduct MeanField MixedProduct QueryNetwork SumProduct Susceptibility "
     "TAP Transfer TreeReweighted",
-    "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients MixtureGibbs "
+    "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients MixedGibbs "
+    "MixtureGibbs "
     "ParallelTempering PerturbAndMap TemperedTransitions run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",

@@ -8,6 +8,7 @@ from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs
 from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+from undirected.sampling.mixed import MixedGibbs
 from undirected.sampling.mixture_gibbs import MixtureGibbs
 from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
 from undirected.sampling.perturb import PerturbAndMap
@@ -32,6 +33,7 @@ __all__ = [
     "Gibbs",
     "GibbsWithGradients",
     "Mean",
+    "MixedGibbs",
     "MixtureGibbs",
     "Moments",
     "ParallelTempering",

@@ -10,11 +10,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Key
 
-from undirected.evaluation import ais, bracket, log_likelihood
+from undirected.evaluation import ais, bracket
 from undirected.learning import FitResult
 from undirected.learning.centring import centred
 from undirected.learning.mixture import SIZES, Mixture, choose_mixture
 from undirected.tasks.choose import kernel_for, path_to
+from undirected.tasks.entries import observed_mean
 
 MOST_FIELDS = 30_000
 """Entries of the components' means: drawing the component takes so many sums for every chain."""
@@ -57,7 +58,7 @@ def _slow_components(updates: Any, _: Any) -> Any:
 def log_likelihood_of(model: Any, rows: np.ndarray, key: Key[Array, ""]) -> float:
     """Mean log-likelihood of rows with the upper end of log Z: what is not known does not count."""
     found = ais(path_to(model), kernel_for(model), key, chains=CHAINS, betas=BETAS)
-    return float(log_likelihood(model, rows, found.interval[1]).mean)
+    return observed_mean(model, rows, found.interval[1])
 
 
 def best_of(start: Any, result: FitResult, valid: np.ndarray) -> FitResult:
@@ -70,11 +71,11 @@ def best_of(start: Any, result: FitResult, valid: np.ndarray) -> FitResult:
         return result
     model, exact = result.best_model, start.tractable()
     _, log_z = exact.exact_samples(1, jax.random.key(0))
-    before = float(log_likelihood(exact, valid, float(log_z)).mean)
+    before = observed_mean(exact, valid, float(log_z))
     both = bracket(
         path_to(model), kernel_for(model), jax.random.key(0), chains=CHAINS, betas=LAST_BETAS
     )
-    after = float(log_likelihood(model, valid, both.log_z).mean)
+    after = observed_mean(model, valid, both.log_z)
     if both.meet and after - both.spread / 2 > before:
         return replace(result, best=after)
     return replace(result, best_model=exact, best=before, best_step=0)
