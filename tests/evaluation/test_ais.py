@@ -83,6 +83,7 @@ def test_rbm_against_sum_over_hidden_states(rbm, base):
     assert abs(z_score(wrong, log_z)) > FAR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [2.0, 2.27])
 def test_ising_against_transfer_matrix(temperature):
     model, log_z = make_torus(8, temperature), torus_log_z(8, temperature)
@@ -104,6 +105,7 @@ def test_increments_of_the_wrong_sign_fail(rbm):
     assert abs(z_score(wrong, log_z)) > FAR
 
 
+@pytest.mark.slow
 def test_visible_units_may_move_first(rbm, monkeypatch):
     """Free energies weigh hiddens drawn at the same beta; those left from the last one bias."""
     model, log_z = rbm
