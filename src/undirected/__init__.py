@@ -12,6 +12,7 @@ __version__ = "0.2.0"
 
 # Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
+    "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",

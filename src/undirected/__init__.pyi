@@ -2,6 +2,8 @@
 
 from undirected import sklearn as sklearn
 from undirected.core import graph as graph
+from undirected.core.columns import Column as Column
+from undirected.core.columns import Schema as Schema
 from undirected.core.errors import UndirectedError as UndirectedError
 from undirected.core.graph import Graph as Graph
 from undirected.core.potentials import Beliefs as Beliefs

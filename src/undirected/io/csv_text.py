@@ -12,8 +12,8 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float32
 
+from undirected.core.cells import parse_float
 from undirected.core.errors import BadFile
-from undirected.io.text import parse_float
 
 CHUNK = 1 << 21  # bytes
 BOM = b"\xef\xbb\xbf"
