@@ -28,6 +28,7 @@ _ROOMS = {
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
+    "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",
     "undirected.tasks": "Settings evaluate fit load log_partition query read_network sample save "
     "train_table",

@@ -48,6 +48,7 @@ from undirected.inference import SumProduct as SumProduct
 from undirected.inference import Susceptibility as Susceptibility
 from undirected.inference import Transfer as Transfer
 from undirected.inference import TreeReweighted as TreeReweighted
+from undirected.io.infer import infer_schema as infer_schema
 from undirected.io.tables import read_table as read_table
 from undirected.io.tables import write_table as write_table
 from undirected.learning import Batches as Batches
