@@ -16,15 +16,18 @@ _ROOMS = {
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
-    "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising ModelPath "
-    "NonnegativeBM Potts RBM SemiRestrictedBM discrete markov_network quadratic_model tempered",
+    "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising MixedRBM "
+    "MixtureRBM "
+    "ModelPath NonnegativeBM Potts RBM SemiRestrictedBM discrete markov_network quadratic_model "
+    "tempered",
     "undirected.factors": "Bilinear Edges Factor Symmetric at_most count logical_and logical_or "
     "pool potts sparse_tables tables third_order",
     "undirected.inference": "BeliefPropagation Elimination Exact ImprovedSusceptibility Inference "
     "LinearProgram MPLP MaxProduct MeanField MixedProduct QueryNetwork SumProduct Susceptibility "
     "TAP Transfer TreeReweighted",
-    "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients ParallelTempering "
-    "PerturbAndMap TemperedTransitions run_chains",
+    "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients MixedGibbs "
+    "MixtureGibbs "
+    "ParallelTempering PerturbAndMap TemperedTransitions run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",

@@ -67,6 +67,8 @@ from undirected.models import FactorGraph as FactorGraph
 from undirected.models import GaussianRBM as GaussianRBM
 from undirected.models import GridMRF as GridMRF
 from undirected.models import Ising as Ising
+from undirected.models import MixedRBM as MixedRBM
+from undirected.models import MixtureRBM as MixtureRBM
 from undirected.models import ModelPath as ModelPath
 from undirected.models import NonnegativeBM as NonnegativeBM
 from undirected.models import Potts as Potts
@@ -79,6 +81,8 @@ from undirected.sampling import BlockGibbs as BlockGibbs
 from undirected.sampling import DiscreteLangevin as DiscreteLangevin
 from undirected.sampling import Gibbs as Gibbs
 from undirected.sampling import GibbsWithGradients as GibbsWithGradients
+from undirected.sampling import MixedGibbs as MixedGibbs
+from undirected.sampling import MixtureGibbs as MixtureGibbs
 from undirected.sampling import ParallelTempering as ParallelTempering
 from undirected.sampling import PerturbAndMap as PerturbAndMap
 from undirected.sampling import TemperedTransitions as TemperedTransitions

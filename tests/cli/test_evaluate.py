@@ -24,6 +24,7 @@ from undirected.models import (
     GaussianRBM,
     GridMRF,
     Ising,
+    MixtureRBM,
     NonnegativeBM,
     SemiRestrictedBM,
     discrete,
@@ -89,6 +90,12 @@ def log_weights(model, x):
             v = x[:, : model.n_visible]
             lateral = np.triu(a(model.lateral), 1)
             return log_weights(model.rbm, x) + np.einsum("ri,ij,rj->r", v, lateral, v)
+        case MixtureRBM():
+            h = model.n_visible + model.n_hidden
+            v, z = x[:, : model.n_visible], x[:, h:]
+            pairs = np.einsum("ri,ij,rj->r", v, a(model.components), z)
+            rbm = RBM(model.weights, model.visible_bias, model.hidden_bias)
+            return log_weights(rbm, x[:, :h]) + pairs + z @ a(model.component_bias)
         case DeepBM():
             layers = np.split(x, np.cumsum(model.sizes)[:-1], 1)
             total = x @ np.concatenate([a(b) for b in model.biases])
@@ -111,6 +118,9 @@ def log_weights(model, x):
 CASES = {
     "RBM": lambda: random(RBM.create(4, 3, jax.random.key(0))),
     "SemiRestrictedBM": lambda: random(SemiRestrictedBM.create(4, 3, jax.random.key(0))),
+    "MixtureRBM": lambda: random(
+        MixtureRBM.from_mixture(np.log([0.5, 0.3, 0.2]), np.full((3, 4), 0.5), 3, seed=0)
+    ),
     "Ising": lambda: random(Ising.create(4)),
     "DeepBM": lambda: random(DeepBM.create([4, 3, 3], jax.random.key(0))),
     "FactorGraph": tables,
@@ -183,7 +193,7 @@ def test_the_answer_is_right(evaluate, name):
     assert (found["pseudo_log_likelihood"] is None) == (name in ("DeepBM", "GaussianRBM"))
 
 
-@pytest.mark.parametrize("name", ["SemiRestrictedBM", "DeepBM"])
+@pytest.mark.parametrize("name", ["SemiRestrictedBM", "DeepBM", "MixtureRBM"])
 def test_annealing_comes_near(evaluate, name):
     """Fixed seeds: with fresh ones the 99 % interval would miss less than once in 50."""
     model = CASES[name]()

@@ -33,6 +33,7 @@ from undirected.models import (
     GaussianRBM,
     GridMRF,
     Ising,
+    MixtureRBM,
     ModelPath,
     NonnegativeBM,
     Potts,
@@ -155,6 +156,7 @@ LATER: dict[str, Any] = {
     "dense_potts": lambda: Potts(ramp(3, 2, 2), ramp(3, 2)),
     "new_groups": new_groups,
     "spin_form": lambda: SpinForm(ising(torus(3, 3))),
+    "mixture_rbm": lambda: MixtureRBM(ramp(4, 3), ramp(4, 2), ramp(4), ramp(3), ramp(2)),
     "path": lambda: ModelPath(rbm(), rbm()),
     "stack": lambda: Stack(
         GaussianRBM(ramp(2, 4), ramp(2), ramp(4), None), RBM(ramp(4, 3), ramp(4), ramp(3))

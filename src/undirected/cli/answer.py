@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from undirected.io.frames import Frame, check_writable, write_frame
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table, write_table
 from undirected.learning import answers as ask_network
+from undirected.learning.mixture import Mixture
 from undirected.report.images import image_grid
 from undirected.tasks import answer_rows
 from undirected.tasks.sample import sample_units
 from undirected.tasks.words import ColumnAnswer, asked_cells, filled, ones
+from undirected.tasks.yardsticks import load_yardsticks
 
 MOST_SHOWN = 60
 """Answers that are printed where no file is named for them."""
@@ -43,6 +45,7 @@ class Saved:
     means: Float[Array, " v"] | None
     network: QueryNetwork | None = None
     schema: Schema | None = None
+    yardsticks: dict[str, Mixture] = field(default_factory=dict)
 
     @property
     def has_words(self) -> bool:
@@ -92,6 +95,7 @@ def saved_with(folder: Path, model: Any, extra: dict[str, Any]) -> Saved:
         None if means is None else jnp.asarray(means, jnp.float32),
         QueryNetwork(model, **query) if query else None,
         schema,
+        load_yardsticks(extra.get("yardsticks") or {}),
     )
 
 

@@ -105,10 +105,11 @@ def fit(
     model: Annotated[
         str,
         typer.Option(
-            help="rbm (hidden units) or ising (pairs only).",
-            autocompletion=_complete("rbm", "ising"),
+            help="mixture-rbm (a mixture, hidden units on top), rbm (hidden units) or ising (pairs "
+            "only); default: by the method.",
+            autocompletion=_complete("mixture-rbm", "rbm", "ising"),
         ),
-    ] = "rbm",
+    ] = "auto",
     method: Annotated[
         str,
         typer.Option(
@@ -119,6 +120,9 @@ def fit(
     ] = "auto",
     hidden: Annotated[
         int | None, typer.Option(help="Hidden units of an RBM; default: by the table.")
+    ] = None,
+    components: Annotated[
+        int | None, typer.Option(help="Most components of the mixture; default: by the table.")
     ] = None,
     epochs: Annotated[
         float | None, typer.Option(help="Passes over the rows; default: by the table.")
@@ -155,7 +159,17 @@ def fit(
     from undirected.cli.train import Settings, fit_table
 
     settings = Settings(
-        model, method, hidden, epochs, batch, learning_rate, validation, patience, image, seed
+        model,
+        method,
+        hidden,
+        epochs,
+        batch,
+        learning_rate,
+        validation,
+        patience,
+        image,
+        seed,
+        components,
     )
     wishes = Wishes(header, types, drop, columns, label, delimiter)
     fit_table(table, wishes, out, settings, fresh, as_json)

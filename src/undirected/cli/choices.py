@@ -4,7 +4,7 @@ from difflib import get_close_matches
 
 from undirected.core.errors import UndirectedError
 
-MODELS = ("rbm", "ising")
+MODELS = ("mixture-rbm", "rbm", "ising")
 METHODS = ("pcd", "cd", "pl", "bp", "exact", "query-training")
 
 QUERY_METHODS = ("bp", "mf", "gibbs", "exact", "map")

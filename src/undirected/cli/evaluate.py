@@ -11,6 +11,7 @@ from undirected.cli.answer import open_model, read_for
 from undirected.core.errors import UndirectedError
 from undirected.tasks import Evaluation, evaluate
 from undirected.tasks.evaluate import check_lowerable
+from undirected.tasks.yardsticks import lines_of
 
 
 def evaluate_table(
@@ -39,7 +40,11 @@ def evaluate_table(
             seed=seed,
             progress=bar.update,
         )
-    console.result(_summary(found), js, _lines(found))
+    beside = {
+        name: float(mixture.log_likelihood(rows).mean())
+        for name, mixture in saved.yardsticks.items()
+    }
+    console.result(_summary(found) | {"beside": beside}, js, _lines(found) + lines_of(beside))
 
 
 def _complete(values: np.ndarray, table: Path) -> Float[np.ndarray, "rows v"]:

@@ -23,8 +23,15 @@ from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
 from undirected.io.tables import Table
 from undirected.learning import Progress
+from undirected.models import MixtureRBM
 from undirected.tasks import Settings, Trained, train_table
 from undirected.tasks.train_table import choose, column_means
+from undirected.tasks.yardsticks import (
+    dump_yardsticks,
+    lines_of,
+    make_yardsticks,
+    scores_beside,
+)
 
 
 def fit_table(
@@ -57,15 +64,18 @@ def _fit(
         raise console.Interrupted(
             f"fit: interrupted at step {result.step}; give the same command again to go on"
         )
+    yardsticks = make_yardsticks(trained.train, trained.mixture)
     extra = {
         "names": table.names,
         "image": image,
         "means": column_means(trained.train).tolist(),
         "settings": asdict(settings),
+        "yardsticks": dump_yardsticks(yardsticks),
     }
     if not schema.is_zero_one or schema.label:
         extra["schema"] = schema.to_json()
-    model, scale, name = result.best_model, 1.0, "pseudo_log_likelihood"
+    model, scale = result.best_model, 1.0
+    name = "log_likelihood" if isinstance(model, MixtureRBM) else "pseudo_log_likelihood"
     report = None
     if isinstance(model, QueryNetwork):
         if len(trained.valid):
@@ -75,6 +85,7 @@ def _fit(
         extra["query"] = {"layers": model.layers, "strength": float(model.strength)}
         model, scale, name = model.model, -1.0, "bits_per_target"
     best = None if result.best is None else scale * result.best
+    beside = scores_beside(name, yardsticks, trained.valid, settings.seed)
     if report is None:
         remove_report(out)
     save_model(out, model, extra)
@@ -86,14 +97,21 @@ def _fit(
         "steps": result.step,
         "stopped": result.stopped,
         f"validation_{name}": best,
+        "beside": beside,
         "report": report and str(report),
         "seconds": round(time.monotonic() - started, 2),
         "settings": asdict(settings),
     }
-    words = name.replace("_", " ").replace("pseudo log ", "pseudo-log-")
-    score = "" if best is None else f", validation {words} {best:.3f}"
+    score = "" if best is None else f", validation {_in_words(name)} {best:.3f}"
     line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{score}"
-    console.result(summary, as_json, [line] + ([f"Wrote {report}"] if report else []))
+    more = [f"Wrote {report}"] if report else []
+    console.result(summary, as_json, [line, *lines_of(beside), *more])
+
+
+def _in_words(name: str) -> str:
+    """The name of a score as a reader has it."""
+    words = name.replace("_", " ").replace("pseudo log ", "pseudo-log-")
+    return words.replace("log likelihood", "log-likelihood")
 
 
 def train_with_bar(
@@ -119,6 +137,8 @@ def train_with_bar(
 def describe(settings: Settings) -> str:
     """The settings in words."""
     units = f" with {settings.hidden} hidden units" if settings.hidden else ""
+    if settings.model == "mixture-rbm":
+        units += f" on a mixture of up to {settings.components}"
     return (
         f"{settings.model}{units} by {settings.method}, {settings.epochs:g} epochs in batches of "
         f"{settings.batch}"

@@ -7,6 +7,8 @@ from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
 from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+from undirected.sampling.mixed import MixedGibbs
+from undirected.sampling.mixture_gibbs import MixtureGibbs
 from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
 from undirected.sampling.perturb import PerturbAndMap
 from undirected.sampling.rectified import RectifiedGibbs, RectifiedState
@@ -30,6 +32,8 @@ __all__ = [
     "GibbsState",
     "GibbsWithGradients",
     "Mean",
+    "MixedGibbs",
+    "MixtureGibbs",
     "Moments",
     "ParallelTempering",
     "PerturbAndMap",

@@ -71,7 +71,7 @@ class BlockGibbs:
 
     def init(self, model: Blocked, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> GibbsState:
         """Chains that start at x."""
-        return _start("BlockGibbs", model.layout, x)
+        return start_state("BlockGibbs", model.layout, x)
 
     def step(
         self,
@@ -145,7 +145,7 @@ class Gibbs:
         """Chains that start at x."""
         if self.colours is not None and isinstance(model, Lowerable) and not is_traced(model):
             check_colours("Gibbs", model.layout, model.lower().factors, self.colours)
-        return _start("Gibbs", model.layout, x)
+        return start_state("Gibbs", model.layout, x)
 
     def step(
         self,
@@ -302,7 +302,8 @@ def _hidden_first(layout: Layout) -> list[Block]:
     return sorted(layout.blocks, key=lambda block: block.visible)
 
 
-def _start(kernel: str, layout: Layout, x: Float[Array, "*chains n"]) -> GibbsState:
+def start_state(kernel: str, layout: Layout, x: Float[Array, "*chains n"]) -> GibbsState:
+    """Joint states as floats, their shape checked."""
     x = jnp.asarray(x)
     if x.shape[-1:] != (layout.n,):
         raise UndirectedError(
