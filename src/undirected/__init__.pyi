@@ -88,9 +88,12 @@ from undirected.sampling import PerturbAndMap as PerturbAndMap
 from undirected.sampling import TemperedTransitions as TemperedTransitions
 from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
+from undirected.tasks import TableModel as TableModel
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
+from undirected.tasks import fit_table as fit_table
 from undirected.tasks import load as load
+from undirected.tasks import load_table as load_table
 from undirected.tasks import log_partition as log_partition
 from undirected.tasks import query as query
 from undirected.tasks import read_network as read_network

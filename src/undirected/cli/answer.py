@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -19,16 +18,19 @@ from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
 from undirected.core.layout import Domain
 from undirected.core.protocols import Model
+from undirected.core.table_units import TableUnits
 from undirected.inference import QueryNetwork
 from undirected.io.frames import Frame, check_writable, write_frame
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table, write_table
-from undirected.learning import answers as ask_network
 from undirected.learning.mixture import Mixture
+from undirected.models import Potts
 from undirected.report.images import image_grid
 from undirected.tasks import answer_rows
-from undirected.tasks.sample import sample_units
-from undirected.tasks.words import ColumnAnswer, asked_cells, filled, ones
+from undirected.tasks.rows import has_columns
+from undirected.tasks.table_model import TableModel
+from undirected.tasks.table_models import same_states
+from undirected.tasks.words import ColumnAnswer, asked_cells, filled
 from undirected.tasks.yardsticks import load_yardsticks
 
 MOST_SHOWN = 60
@@ -46,6 +48,12 @@ class Saved:
     network: QueryNetwork | None = None
     schema: Schema | None = None
     yardsticks: dict[str, Mixture] = field(default_factory=dict)
+
+    @property
+    def table(self) -> TableModel:
+        """The model with its schema, that of a table of 0 and 1 where it has none."""
+        means = None if self.means is None else np.asarray(self.means).tolist()
+        return TableModel(self.model, schema_of(self), self.network, {"means": means})
 
     @property
     def has_words(self) -> bool:
@@ -67,7 +75,7 @@ def open_model(folder: Path) -> Saved:
 def saved_with(folder: Path, model: Any, extra: dict[str, Any]) -> Saved:
     """A model with the notes of its folder, each of the kind that it must be."""
     n = model.layout.n_visible
-    schema = Schema.from_json(extra["schema"]) if extra.get("schema") is not None else None
+    schema = _schema(folder, model, extra.get("schema"))
     names = extra.get("names") or (schema and schema.names) or [f"x{i}" for i in range(n)]
     image, means, query = extra.get("image"), extra.get("means"), extra.get("query")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -95,8 +103,39 @@ def saved_with(folder: Path, model: Any, extra: dict[str, Any]) -> Saved:
         None if means is None else jnp.asarray(means, jnp.float32),
         QueryNetwork(model, **query) if query else None,
         schema,
-        load_yardsticks(extra.get("yardsticks") or {}),
+        _yardsticks(folder, extra.get("yardsticks"), n),
     )
+
+
+def _schema(folder: Path, model: Any, found: Any) -> Schema | None:
+    """The schema that was noted, which must be one of this model's columns."""
+    if found is None:
+        return None
+    schema = Schema.from_json(found)
+    if has_columns(model):
+        suits = TableUnits.of(schema).kinds == model.table.kinds
+    elif isinstance(model, Potts):
+        suits = same_states(TableUnits.of(schema)).n_units == model.layout.n_visible
+    else:
+        suits = len(schema) == model.layout.n_visible and "category" not in schema.kinds
+    if not suits:
+        raise _wrong(folder, "schema", schema.names, "one with the columns of the model")
+    return schema
+
+
+def _yardsticks(folder: Path, found: Any, n: int) -> dict[str, Mixture]:
+    """The mixtures that were noted, of as many columns as there are visible units."""
+    try:
+        made = load_yardsticks(found or {})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _wrong(folder, "yardsticks", found, "mixtures of independent columns") from error
+    for mixture in made.values():
+        weights, means = mixture.log_weights, mixture.means
+        if means.shape != (len(weights), n) or weights.ndim != 1:
+            raise _wrong(folder, "yardsticks", found, f"mixtures of {n} columns")
+        if not (np.isfinite(weights).all() and ((means > 0) & (means < 1)).all()):
+            raise _wrong(folder, "yardsticks", found, "finite weights, and means from 0 to 1")
+    return made
 
 
 def _are(values: Any, kind: type) -> bool:
@@ -131,19 +170,16 @@ def query_table(
     missing = np.isnan(values)
     if not missing.any():
         console.say(f"{rows}: no entry is missing; the answers are a copy")
-    if by_network:
-        found, converged = np.where(missing, ask_network(saved.network, values), values), None
-    else:
-        bar = console.Bar(f"query ({method})", "rows")
-        with bar.running():
-            answer = answer_rows(saved.model, values, method=method, seed=seed, progress=bar.update)
-        found, converged = answer.values, answer.converged
-    answers = ones(schema_of(saved), values, found)
+    bar = console.Bar(f"query ({method})", "rows")
+    with bar.running():
+        answers, converged = saved.table.answers_and_status(
+            values, method=method, seed=seed, progress=bar.update
+        )
     if out is not None:
-        _write_answers(saved, out, found, answers, frame)
+        _write_answers(saved, out, values, answers, frame)
     if completion is not None:
-        best = answer_rows(saved.model, values, method="map", seed=seed)
-        _write_rows(saved, completion, best.values)
+        best = answer_rows(saved.model, saved.table.rows(values), method="map", seed=seed)
+        _write_rows(saved, completion, saved.table.table(best.values))
     if converged is not None and converged < 1:
         console.say(
             f"note: {method} settled for {converged:.1%} of the rows; "
@@ -191,13 +227,15 @@ def _told(answers: list[ColumnAnswer]) -> list[dict[str, Any]]:
 
 
 def _write_answers(
-    saved: Saved, out: Path, found: np.ndarray, answers: list[ColumnAnswer], frame: Frame | None
+    saved: Saved, out: Path, values: np.ndarray, answers: list[ColumnAnswer], frame: Frame | None
 ) -> None:
     """The table with its holes filled: p(1) for a table of 0 and 1, otherwise words and units."""
-    if frame is None:
-        write_table(out, found, saved.names, header=True)
-    else:
+    if frame is not None:
         write_frame(out, filled(frame.cells, answers, len(frame)), saved.schema)
+        return
+    shares = [answer.probabilities for answer in answers]
+    p = np.stack([share[:, 1] for share in shares if share is not None], 1)
+    write_table(out, np.where(np.isnan(values), p, values), saved.names, header=True)
 
 
 def _write_rows(saved: Saved, out: Path, values: np.ndarray) -> None:
@@ -228,8 +266,7 @@ def sample_model(
         raise UndirectedError(
             f"sample: {folder} does not say that rows are images; fit with --image ROWSxCOLUMNS"
         )
-    n = saved.model.layout.n_visible
-    row = np.full(n, np.nan, np.float32)
+    row = np.full(len(saved.names), np.nan, np.float32)
     if given is not None:
         values = read_for(saved, given, header)
         if len(values) != 1:
@@ -237,9 +274,7 @@ def sample_model(
         row = values[0]
     bar = console.Bar("sample", "samples")
     with bar.running():
-        key = jax.random.key(seed)
-        values = sample_units(saved.model, count, row, key, sweeps=sweeps, progress=bar.update)
-    values = values[:, :n]
+        values = saved.table.samples(count, row, seed=seed, sweeps=sweeps, progress=bar.update)
     _write_rows(saved, out, values)
     if png is not None and saved.image is not None:
         image_grid(values[:400], saved.image, png, columns=max(1, int(min(count, 400) ** 0.5)))
