@@ -100,5 +100,10 @@ from undirected.tasks import read_network as read_network
 from undirected.tasks import sample as sample
 from undirected.tasks import save as save
 from undirected.tasks import train_table as train_table
+from undirected.tasks.exchange import from_bqm as from_bqm
+from undirected.tasks.exchange import from_networkx as from_networkx
+from undirected.tasks.exchange import from_pgmpy as from_pgmpy
+from undirected.tasks.exchange import to_bqm as to_bqm
+from undirected.tasks.exchange import to_networkx as to_networkx
 
 __version__: str
