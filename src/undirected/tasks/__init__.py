@@ -6,6 +6,7 @@ from undirected.tasks.files import load, read_network, save
 from undirected.tasks.learn import fit
 from undirected.tasks.query import Answers, answer_rows, query
 from undirected.tasks.sample import sample
+from undirected.tasks.table_model import TableModel, fit_table, load_table
 from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
@@ -13,12 +14,15 @@ __all__ = [
     "Evaluation",
     "LogPartition",
     "Settings",
+    "TableModel",
     "Trained",
     "answer_rows",
     "evaluate",
     "fit",
+    "fit_table",
     "kernel_for",
     "load",
+    "load_table",
     "log_partition",
     "path_to",
     "query",

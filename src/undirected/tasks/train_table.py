@@ -169,12 +169,20 @@ def _train_other(
 ) -> Trained:
     """`train_table` of a model of `table_models`."""
     kinds = TableUnits.of(default_columns(settings.model, table) if columns is None else columns)
-    check_columns(settings.model, kinds)
-    _check_settings(settings, table)
-    settings = choose_columns(settings, kinds, table)
+    settings = choose_for(settings, kinds, table)
     train, valid = split(table, settings)
     result = train_columns(train, valid, settings, kinds, given, **options)
     return Trained(result.best_model, settings, result, train, valid)
+
+
+def choose_for(settings: Settings, columns: Any, values: np.ndarray) -> Settings:
+    """`choose` for columns of any kind; None are those of a model of 0/1 columns."""
+    if columns is None:
+        return choose(settings, values)
+    kinds = TableUnits.of(columns)
+    check_columns(settings.model, kinds)
+    _check_settings(settings, values)
+    return choose_columns(settings, kinds, values)
 
 
 def train_rows(
