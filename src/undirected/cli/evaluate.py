@@ -3,12 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
 from undirected.cli import console
 from undirected.cli.answer import open_model, read_for
-from undirected.core.errors import UndirectedError
 from undirected.tasks import Evaluation, evaluate
 from undirected.tasks.evaluate import check_lowerable
 from undirected.tasks.yardsticks import lines_of
@@ -27,7 +23,7 @@ def evaluate_table(
     """Print the log-likelihood of a table under a model."""
     saved = open_model(folder)
     check_lowerable("evaluate", saved.model)
-    rows = _complete(read_for(saved, table, header), table)
+    rows = read_for(saved, table, header)
     bar = console.Bar("evaluate", "rows")
     with bar.running():
         found = evaluate(
@@ -47,18 +43,6 @@ def evaluate_table(
     console.result(_summary(found) | {"beside": beside}, js, _lines(found) + lines_of(beside))
 
 
-def _complete(values: np.ndarray, table: Path) -> Float[np.ndarray, "rows v"]:
-    """The rows without missing entries."""
-    complete = values[~np.isnan(values).any(1)]
-    if not len(complete):
-        raise UndirectedError(
-            f"{table}: every row has missing entries; the log-likelihood needs complete rows"
-        )
-    if len(complete) < len(values):
-        console.say(f"{table}: {len(values) - len(complete)} rows with missing entries left out")
-    return complete
-
-
 def _summary(found: Evaluation) -> dict[str, Any]:
     ll, log_z, pl = found.log_likelihood, found.log_z, found.pseudo_log_likelihood
     low, high = log_z.interval
@@ -74,6 +58,8 @@ def _summary(found: Evaluation) -> dict[str, Any]:
         "hidden_sums": found.hidden_sums,
         "pseudo_log_likelihood": None if pl is None else pl.mean,
         "rows": found.rows,
+        "complete_rows": found.complete_rows,
+        "bits_per_held_out_entry": None if found.held_out is None else found.held_out.mean,
     }
 
 
@@ -88,8 +74,15 @@ def _lines(found: Evaluation) -> list[str]:
     ]
     if pl is not None:
         lines.append(f"pseudo-log-likelihood    {pl.mean:.3f} ± {pl.stderr:.3f}")
+    if found.held_out is not None:
+        bits = found.held_out
+        lines.append(f"a held-out entry         {bits.mean:.4f} ± {bits.stderr:.4f} bits")
+    holes = found.rows - found.complete_rows
+    if holes:
+        lines.append(f"note: {holes:,} rows with missing entries count by what is observed in them")
     if found.hidden_sums == "ais":
-        lines.append("note: hidden units summed out by AIS, which is a little low in expectation")
+        what = "missing entries" if holes else "hidden units"
+        lines.append(f"note: {what} summed out by AIS, which is a little low in expectation")
     if log_z.note:
         lines.append(
             f"note: {log_z.note}".replace(" betas", " --betas").replace(" chains", " --chains")
