@@ -12,6 +12,7 @@ __version__ = "0.2.0"
 
 # Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
+    "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
@@ -30,6 +31,7 @@ _ROOMS = {
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
+    "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",
     "undirected.tasks": "Settings evaluate fit load log_partition query read_network sample save "
     "train_table",

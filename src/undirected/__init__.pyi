@@ -2,6 +2,8 @@
 
 from undirected import sklearn as sklearn
 from undirected.core import graph as graph
+from undirected.core.columns import Column as Column
+from undirected.core.columns import Schema as Schema
 from undirected.core.errors import UndirectedError as UndirectedError
 from undirected.core.graph import Graph as Graph
 from undirected.core.potentials import Beliefs as Beliefs
@@ -46,6 +48,7 @@ from undirected.inference import SumProduct as SumProduct
 from undirected.inference import Susceptibility as Susceptibility
 from undirected.inference import Transfer as Transfer
 from undirected.inference import TreeReweighted as TreeReweighted
+from undirected.io.infer import infer_schema as infer_schema
 from undirected.io.tables import read_table as read_table
 from undirected.io.tables import write_table as write_table
 from undirected.learning import Batches as Batches

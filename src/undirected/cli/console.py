@@ -11,8 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from undirected.core.errors import UndirectedError
+
 note = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
+
+
+class Interrupted(UndirectedError):
+    """Work that the user stopped by Ctrl-C; the message says how to go on with it."""
 
 
 def say(text: str) -> None:

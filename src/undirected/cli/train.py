@@ -1,4 +1,4 @@
-"""`undirected fit`: from a table of 0/1 (or grey) values to a model folder."""
+"""`undirected fit`: from a table to a model folder."""
 
 import hashlib
 import json
@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 
 from undirected.cli import console
+from undirected.cli.choices import check_choices
+from undirected.cli.columns import Wishes, read_to_fit, tell_schema
 from undirected.cli.query_report import remove_report, write_report
+from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.core.files import atomic_write
+from undirected.core.files import atomic_write, locked
 from undirected.inference import QueryNetwork
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
-from undirected.io.tables import Table, read_table
+from undirected.io.tables import Table
 from undirected.learning import Progress
 from undirected.models import MixtureRBM
 from undirected.tasks import Settings, Trained, train_table
@@ -32,23 +35,33 @@ from undirected.tasks.yardsticks import (
 
 
 def fit_table(
-    path: Path, header: bool | None, out: Path, settings: Settings, fresh: bool, as_json: bool
+    path: Path, wishes: Wishes, out: Path, settings: Settings, fresh: bool, as_json: bool
 ) -> None:
     """Fit a model to a table and write its folder."""
-    started = time.monotonic()
-    grey = settings.method == "query-training"
-    table = read_table(path, binary=not grey, grey=grey, header=header)
+    check_choices(settings)
+    table, schema = read_to_fit(path, wishes, grey=settings.method == "query-training")
     settings = choose(settings, table.values)
-    image = image_shape(settings.image, len(table.names))
-    work = _prepare(out, settings, table, fresh)
+    image_shape(settings.image, len(table.names))
     console.say(
         f"{path}: {len(table.values):,} rows of {len(table.names)} columns, "
         f"{np.isnan(table.values).mean():.1%} missing; {describe(settings)}"
     )
+    tell_schema(schema, len(table.values))
+    with locked(out, "fitting a model"):
+        work = _prepare(out, settings, table, schema, fresh)
+        _fit(table, schema, out, work, settings, as_json)
+
+
+def _fit(
+    table: Table, schema: Schema, out: Path, work: Path, settings: Settings, as_json: bool
+) -> None:
+    """Train, and write the model, its report and the summary."""
+    started = time.monotonic()
+    image = image_shape(settings.image, len(table.names))
     trained = train_with_bar(table.values, settings, work)
     result = trained.result
     if result.stopped == "interrupted":
-        raise UndirectedError(
+        raise console.Interrupted(
             f"fit: interrupted at step {result.step}; give the same command again to go on"
         )
     yardsticks = make_yardsticks(trained.train, trained.mixture)
@@ -59,6 +72,8 @@ def fit_table(
         "settings": asdict(settings),
         "yardsticks": dump_yardsticks(yardsticks),
     }
+    if not schema.is_zero_one or schema.label:
+        extra["schema"] = schema.to_json()
     model, scale = result.best_model, 1.0
     name = "log_likelihood" if isinstance(model, MixtureRBM) else "pseudo_log_likelihood"
     report = None
@@ -145,11 +160,13 @@ def image_shape(text: str | None, columns: int) -> tuple[int, int] | None:
     return shape
 
 
-def _prepare(out: Path, settings: Settings, table: Table, fresh: bool) -> Path:
-    """The folder of a run in progress; refuse to mix two different runs."""
+def _prepare(out: Path, settings: Settings, table: Table, schema: Schema, fresh: bool) -> Path:
+    """The folder of a run in progress; refuse to mix two runs, or to lose a model of other data."""
     work = Path(out) / "training"
     values = hashlib.sha256(table.values.tobytes()).hexdigest()
     plan = {"settings": asdict(settings), "values": values, "names": table.names}
+    if not schema.is_zero_one:
+        plan["schema"] = schema.to_json()
     plan_file = work / "plan.json"
     if work.exists() and not plan_file.is_file() and any(work.glob("[!.]*")):
         raise UndirectedError(
@@ -165,11 +182,24 @@ def _prepare(out: Path, settings: Settings, table: Table, fresh: bool) -> Path:
             )
         console.say(f"{out}: going on with the interrupted run")
         return work
+    if (Path(out) / "model.json").exists() and not fresh:
+        _check_same_data(out, plan_file, plan)
     if work.exists():
         shutil.rmtree(work)
     with atomic_write(plan_file) as temporary:
         temporary.write_text(json.dumps(plan), encoding="utf-8")
     return work
+
+
+def _check_same_data(out: Path, plan_file: Path, plan: dict[str, Any]) -> None:
+    """Refuse to replace a finished model of other data."""
+    old = _read_plan(plan_file) if plan_file.is_file() else {}
+    old = old if isinstance(old, dict) else {}
+    if any(old.get(part) != plan.get(part) for part in ("values", "names", "schema")):
+        raise UndirectedError(
+            f"fit: {out} holds a model of other data; add --fresh to replace it, or choose another "
+            "--out"
+        )
 
 
 def _read_plan(path: Path) -> Any:
