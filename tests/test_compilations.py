@@ -329,7 +329,7 @@ def test_tables(method):
     """The whole way from a table to a model, validation included."""
 
     def learn(seed: int) -> Any:
-        settings = un.Settings(hidden=3, epochs=2, method=method, seed=seed)
+        settings = un.Settings(hidden=3, epochs=2, method=method, seed=seed, components=2)
         return un.train_table(binary(seed, 60, 4), settings).model
 
     check(learn)

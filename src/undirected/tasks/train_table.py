@@ -204,10 +204,10 @@ def train_rows(
         coded = whole.astype(np.float32)
     batches = Batches(coded, settings.batch, settings.seed, transform=_decode)
     steps = batches.steps(settings.epochs)
-    start, mixed = new_model(train, settings, mixture), settings.model == "mixture-rbm"
+    mixed = settings.model == "mixture-rbm"
     adam = centred_adam if mixed else falling_adam
     result = run_fit(
-        start,
+        new_model(train, settings, mixture),
         objective(settings),
         adam(settings.learning_rate, steps),
         batches,
@@ -222,7 +222,7 @@ def train_rows(
         log=log,
         on_event=on_event,
     )
-    return best_of(start, result, valid) if mixed else result
+    return best_of(mixture, result, valid) if mixed else result
 
 
 def choose(settings: Settings, values: np.ndarray) -> Settings:
