@@ -102,8 +102,8 @@ def _lines(found: Evaluation) -> list[str]:
     holes = found.rows - found.complete_rows
     if holes:
         lines.append(
-            f"note: {holes:,} of {found.rows:,} rows have missing entries; their likelihood is that "
-            "of what is there"
+            f"note: {holes:,} of {found.rows:,} rows have missing entries; their likelihood is "
+            "that of what is there"
         )
     if found.hidden_sums == "ais":
         what = "missing entries" if holes else "hidden units"
