@@ -88,7 +88,7 @@ class Graph(eqx.Module):
         return _fields(self, weight, x)
 
 
-@partial(eqx.filter_jit, inline=True)
+@partial(jax.jit, inline=True)
 def _fields(
     graph: Graph, weight: Float[Array, " E"], x: Float[Array, "*batch n"]
 ) -> Float[Array, "*batch n"]:

@@ -160,7 +160,7 @@ def _of_words(name: str, words: list[str], kind: str | None, label: bool) -> Col
     there, missing = sum(counts.values()), len(words) - sum(counts.values())
     states = _states(counts)
     if len(states) == 1:
-        raise Left(f"every cell is {states[0]:.40}")
+        raise Left(f"every cell is {next(iter(states), ''):.40}")
     if not kind and not label and _are_dates(states):
         raise Left(DATES)
     if len(states) == 2 and kind in (None, "binary"):

@@ -243,7 +243,8 @@ def _rows_by_ais(
     betas: int,
 ) -> Float[np.ndarray, " rows"]:
     """`ais_rows` in chunks; where only missing entries are to be summed, a tenth of the betas."""
-    base = model.independent(means) if isinstance(model, Separable) else None
+    given = None if means is None else jnp.asarray(means)
+    base = model.independent(given) if isinstance(model, Separable) else None
     path = path_to(model, means) if base is None else ModelPath(base, model)
     kernel = kernel_for(model)
     few = isinstance(model, Summable) or model.layout.n == model.layout.n_visible
