@@ -160,7 +160,7 @@ def _of_words(name: str, words: list[str], kind: str | None, label: bool) -> Col
     there, missing = sum(counts.values()), len(words) - sum(counts.values())
     states = _states(counts)
     if len(states) == 1:
-        raise Left(f"every cell is {next(iter(states), ''):.40}")
+        raise Left(f"every cell is {states[0]:.40}")
     if not kind and not label and _are_dates(states):
         raise Left(DATES)
     if len(states) == 2 and kind in (None, "binary"):
@@ -255,7 +255,7 @@ def _declared(frame: Frame, name: str) -> Column:
     if missing == len(frame):
         raise Left("every cell is missing")
     if len(states) < 2:
-        raise Left(f"every cell is {states[0]:.40}")
+        raise Left(f"every cell is {next(iter(states), ''):.40}")
     if len(states) > MOST_STATES:
         raise Left(f"{len(states)} states, more than {MOST_STATES}; merge the rare ones")
     return Column(name, "binary" if len(states) == 2 else "category", states, missing=missing)
