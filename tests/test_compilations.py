@@ -66,6 +66,7 @@ from undirected.models import (
     ConditionalRBM,
     GaussianRBM,
     Ising,
+    MixedRBM,
     ModelPath,
     NonnegativeBM,
     tempered,
@@ -78,6 +79,7 @@ from undirected.sampling import (
     GaussianGibbs,
     Gibbs,
     GibbsWithGradients,
+    MixedGibbs,
     ParallelTempering,
     PerturbAndMap,
     RectifiedGibbs,
@@ -118,6 +120,10 @@ def ising(seed: int) -> Ising:
 
 def gaussian(seed: int) -> GaussianRBM:
     return GaussianRBM(normal(seed, 4, 3), normal(seed + 1, 4), normal(seed + 2, 3))
+
+
+def mixed(seed: int) -> MixedRBM:
+    return MixedRBM.create(["binary", 3, "real"], 3, seed=seed, scale=1.0)
 
 
 def nonnegative(seed: int, n: int = 3) -> NonnegativeBM:
@@ -204,6 +210,7 @@ KERNELS: dict[type, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     Gibbs: (Gibbs, ising),
     GibbsWithGradients: (GibbsWithGradients, ising),
     ParallelTempering: (lambda: ParallelTempering(BlockGibbs(), tempered, LADDER), rbm),
+    MixedGibbs: (MixedGibbs, mixed),
     PerturbAndMap: (lambda: PerturbAndMap(MaxProduct(5, None, 0.5, parallel=True)), ising),
     RectifiedGibbs: (RectifiedGibbs, nonnegative),
     ReflectiveHamiltonian: (ReflectiveHamiltonian, nonnegative),

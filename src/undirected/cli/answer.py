@@ -25,7 +25,7 @@ from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table, write_table
 from undirected.learning.mixture import Mixture
 from undirected.models import Potts
-from undirected.report.images import image_grid
+from undirected.report.images import image_grid, readable_scale
 from undirected.tasks import answer_rows
 from undirected.tasks.rows import has_columns
 from undirected.tasks.table_model import TableModel
@@ -277,7 +277,9 @@ def sample_model(
         values = saved.table.samples(count, row, seed=seed, sweeps=sweeps, progress=bar.update)
     _write_rows(saved, out, values)
     if png is not None and saved.image is not None:
-        image_grid(values[:400], saved.image, png, columns=max(1, int(min(count, 400) ** 0.5)))
+        wide = max(1, int(min(count, 400) ** 0.5))
+        scale = readable_scale(saved.image, wide)
+        image_grid(values[:400], saved.image, png, columns=wide, scale=scale)
     summary = {"samples": str(out), "count": count, "sweeps": sweeps, "png": png and str(png)}
     console.result(summary, js, [f"Wrote {out}: {count} samples"] + ([f"Wrote {png}"] * bool(png)))
 

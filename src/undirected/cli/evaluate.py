@@ -97,15 +97,14 @@ def _lines(found: Evaluation) -> list[str]:
     if pl is not None:
         lines.append(f"pseudo-log-likelihood    {pl.mean:.3f} ± {pl.stderr:.3f}")
     if found.held_out is not None:
-        entries = found.held_out
-        lines.append(f"bits per hidden entry    {entries.mean:.3f} ± {entries.stderr:.3f}")
-    if found.complete_rows < found.rows:
-        lines.append(
-            f"note: {found.rows - found.complete_rows:,} of {found.rows:,} rows have missing "
-            "entries; their likelihood is that of what is there"
-        )
+        bits = found.held_out
+        lines.append(f"a held-out entry         {bits.mean:.4f} ± {bits.stderr:.4f} bits")
+    holes = found.rows - found.complete_rows
+    if holes:
+        lines.append(f"note: {holes:,} rows with missing entries count by what is observed in them")
     if found.hidden_sums == "ais":
-        lines.append("note: hidden units summed out by AIS, which is a little low in expectation")
+        what = "missing entries" if holes else "hidden units"
+        lines.append(f"note: {what} summed out by AIS, which is a little low in expectation")
     if log_z.note:
         lines.append(
             f"note: {log_z.note}".replace(" betas", " --betas").replace(" chains", " --chains")

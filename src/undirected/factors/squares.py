@@ -23,10 +23,6 @@ class Squares(Factor):
     def value(self, layout: Layout, x: Float[Array, "batch n"]) -> Float[Array, " batch"]:
         return (x[..., layout.blocks[self.block].slice] ** 2) @ self.weight
 
-    def local_field(self, layout: Layout, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        """Nothing: what a unit does to itself is its precision, not a field."""
-        return jnp.zeros_like(x)
-
     def separated_by(self, blocks: tuple[int, ...]) -> bool:
         return True
 

@@ -9,7 +9,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.iterate import iterate, largest, status_of
 from undirected.core.layout import CONTINUOUS, Block, Layout
 from undirected.core.numerics import is_zero
-from undirected.core.potentials import Beliefs, Potentials, inner, local_fields, statistics
+from undirected.core.potentials import Beliefs, Potentials, inner, statistics
 from undirected.core.units import (
     block_means,
     line_moments,
@@ -65,7 +65,7 @@ class MeanField(Inference):
 
         neutral = uniform(p.layout).astype(p.unary.dtype)
         first = _lines_alone(p, neutral, self.temperature)
-        start = _means(p, p.fields + local_fields(p, first), first, self.temperature)
+        start = _means(p, p.fields + _pull(p, first), first, self.temperature)
         m, change, count = iterate(sweep, start, self.iterations, self.tolerance)
         m = _lines_at(p, m, self.temperature)
         factors, bound = _bound(p, m, self.temperature)
@@ -83,8 +83,13 @@ def _sweep(p: Potentials, m: Float[Array, " n"], temperature: Temperature) -> Ar
         others = tuple(i for i in everyone if i != index)
         lateral = [f for f in p.factors if not f.separated_by(others)]
         if not lateral:
-            fields = (p.fields + local_fields(p, m))[block.slice]
+            fields = (p.fields + _pull(p, m))[block.slice]
             m = m.at[block.slice].set(_block_means(p, block, fields, temperature))
+        elif block.domain in CONTINUOUS:
+            raise UndirectedError(
+                f"mean field: block '{block.name}' is {block.domain.value} and coupled inside; use "
+                "Susceptibility or a sampler"
+            )
         elif all(isinstance(f, Symmetric) for f in lateral):
             m = _by_site(p, lateral, block, m, temperature)
         else:  # one variable after the other
@@ -101,7 +106,7 @@ def _by_site(
     """One unit after the other in a block with dense couplings inside."""
     weight = jnp.stack([f.weight for f in inside]).sum(0)
     part = m[block.slice]
-    outside = (p.fields + local_fields(p, m))[block.slice] - part @ weight
+    outside = (p.fields + _pull(p, m))[block.slice] - part @ weight
 
     def update(part: Array, site: Array) -> tuple[Array, None]:
         field = outside[site] + weight[site] @ part
@@ -115,11 +120,17 @@ def _by_colour(p: Potentials, colours: Array, m: Array, temperature: Temperature
     """The units of one row of `colours` after those of the other."""
 
     def update(m: Array, units: Array) -> tuple[Array, None]:
-        fresh = _means(p, p.fields + local_fields(p, m), m, temperature)
+        fresh = _means(p, p.fields + _pull(p, m), m, temperature)
         chosen = jnp.zeros(len(m), bool).at[units].set(True, mode="drop")
         return jnp.where(chosen, fresh, m), None
 
     return jax.lax.scan(update, m, colours)[0]
+
+
+def _pull(p: Potentials, m: Float[Array, " n"]) -> Float[Array, " n"]:
+    """The field that each unit feels from the others; squares are no others."""
+    pulls = (f.local_field(p.layout, m) for f in p.factors if not isinstance(f, Squares))
+    return sum(pulls, jnp.zeros_like(m))
 
 
 def _means(p: Potentials, fields: Array, m: Array, temperature: Temperature) -> Array:
@@ -174,7 +185,7 @@ def _lines_alone(p: Potentials, neutral: Array, temperature: Temperature) -> Arr
 
 def _lines_at(p: Potentials, m: Array, temperature: Temperature) -> Array:
     """The means with those of continuous units in the fields of the others, as `_bound` has it."""
-    fields = p.fields + local_fields(p, m)
+    fields = p.fields + _pull(p, m)
     for block in p.layout.blocks:
         if block.domain in CONTINUOUS:
             own = _block_means(p, block, fields[block.slice], temperature)
@@ -192,7 +203,7 @@ def _bound(p: Potentials, m: Array, temperature: Temperature) -> tuple[tuple[Fac
     if not p.layout.is_continuous.any():
         bound = inner(p, beliefs) + temperature * unit_entropy(p.layout, m).sum()
         return beliefs.factors, bound
-    field, bound, factors = p.unary + local_fields(p, m), inner(p, beliefs), list(beliefs.factors)
+    field, bound, factors = p.unary + _pull(p, m), inner(p, beliefs), list(beliefs.factors)
     for i, factor in enumerate(p.factors):
         if not isinstance(factor, Squares):
             continue

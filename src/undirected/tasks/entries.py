@@ -23,6 +23,8 @@ SHARE = 0.2
 """Share of the observed entries of a row that are hidden and asked for."""
 ROUNDS = 20
 """Sweeps of belief propagation that answer."""
+MOST_MESSAGES = 2**31
+"""Messages sent in all to answer for held-out entries: half a minute on a slow machine."""
 MOST_SUMMED = 200
 """Held-out rows with holes whose likelihood is looked at during learning."""
 EPSILON = 1e-7
@@ -81,7 +83,7 @@ def entry_bits(
 
     Args:
         model: one that `asks_entries`.
-        rows: rows over the visible units, NaN where an entry is missing; at most some thousands.
+        rows: rows over the visible units, NaN where an entry is missing; of very many, the first.
         share: of the observed entries that are hidden at once.
         seed: of their choice.
 
@@ -89,11 +91,18 @@ def entry_bits(
         The mean over entries in bits; a continuous entry counts its log-density, which may be
         below 0 bits.
     """
+    rows = rows[: _affordable(model)]
     asked = hide(model.layout, rows, seed, share)
     if not asked.any():
         asked = ~np.isnan(rows)
     totals, counts = entry_losses(model, rows, asked)
     return ratio(totals / np.log(2), counts)
+
+
+def _affordable(model: Any) -> int:
+    """How many rows may be asked: up to a thousand, fewer where a row has very many messages."""
+    sizes = (np.size(leaf) for f in model.lower().factors for leaf in jax.tree.leaves(f.weight))
+    return int(np.clip(MOST_MESSAGES // (ROUNDS * max(1, sum(sizes))), 50, 1000))
 
 
 def entry_losses(

@@ -145,6 +145,7 @@ def evaluate(
     betas: int = 2000,
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
+    entries: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """The log-likelihood of rows under a model, with its error; of what is observed in them.
@@ -159,6 +160,7 @@ def evaluate(
         betas: temperatures of AIS.
         key: of all draws.
         seed: the same as a number; pass one of the two.
+        entries: whether to hide single entries and ask for them; by default where rows have holes.
         progress: told the rows done and the rows in all, where they take AIS.
 
     Returns:
@@ -185,7 +187,8 @@ def evaluate(
     complete = values[~np.isnan(values).any(1)]
     known = isinstance(model, Marginal | Conditionals) and len(complete)
     pseudo = pseudo_log_likelihood(model, complete) if known else None
-    held_out = entry_bits(model, values, seed=int(seed or 0)) if asks_entries(model) else None
+    ask = len(complete) < len(values) if entries is None else entries
+    held_out = entry_bits(model, values) if ask and asks_entries(model) else None
     return Evaluation(found, log_z, pseudo, sums, len(values), len(complete), held_out)
 
 
