@@ -100,6 +100,7 @@ from undirected.tasks import read_network as read_network
 from undirected.tasks import sample as sample
 from undirected.tasks import save as save
 from undirected.tasks import train_table as train_table
+from undirected.tasks import write_network as write_network
 from undirected.tasks.exchange import from_bqm as from_bqm
 from undirected.tasks.exchange import from_networkx as from_networkx
 from undirected.tasks.exchange import from_pgmpy as from_pgmpy

@@ -2,7 +2,7 @@
 
 from undirected.tasks.choose import kernel_for, path_to
 from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
-from undirected.tasks.files import load, read_network, save
+from undirected.tasks.files import load, read_network, save, write_network
 from undirected.tasks.learn import fit
 from undirected.tasks.query import Answers, answer_rows, query
 from undirected.tasks.sample import sample
@@ -30,4 +30,5 @@ __all__ = [
     "sample",
     "save",
     "train_table",
+    "write_network",
 ]
