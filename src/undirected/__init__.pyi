@@ -102,6 +102,7 @@ from undirected.tasks import sample as sample
 from undirected.tasks import save as save
 from undirected.tasks import solve as solve
 from undirected.tasks import train_table as train_table
+from undirected.tasks import write_network as write_network
 from undirected.tasks.exchange import from_bqm as from_bqm
 from undirected.tasks.exchange import from_networkx as from_networkx
 from undirected.tasks.exchange import from_pgmpy as from_pgmpy

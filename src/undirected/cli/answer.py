@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from undirected.cli import console
 from undirected.cli.choices import QUERY_METHODS, check_choice
-from undirected.cli.columns import read_by_schema
+from undirected.cli.columns import is_plain, read_by_schema
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
@@ -20,12 +20,12 @@ from undirected.core.layout import Domain
 from undirected.core.protocols import Model
 from undirected.core.table_units import TableUnits
 from undirected.inference import QueryNetwork
-from undirected.io.frames import Frame, check_writable, write_frame
+from undirected.io.frames import Frame, check_writable, kind_of, write_frame
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table, write_table
 from undirected.learning.mixture import Mixture
 from undirected.models import Potts
-from undirected.report.images import image_grid
+from undirected.report.images import image_grid, readable_scale
 from undirected.tasks import answer_rows
 from undirected.tasks.rows import has_columns
 from undirected.tasks.table_model import TableModel
@@ -165,6 +165,7 @@ def query_table(
     check_choice("query: method", method, QUERY_METHODS)
     check_writable(*(path for path in (out, completion) if path))
     saved = open_model(folder)
+    _check_words(saved, out, completion)
     by_network = method in ("auto", "bp") and saved.network is not None
     values, frame = read_rows(saved, rows, header, grey=by_network and completion is None)
     missing = np.isnan(values)
@@ -198,9 +199,20 @@ def query_table(
     console.result(summary, js, lines + ([f"Wrote {completion}"] if completion else []))
 
 
+KINDS = {Domain.REAL: "real", Domain.NONNEGATIVE: "nonnegative"}
+
+
 def schema_of(saved: Saved) -> Schema:
-    """The schema of a model, that of a table of 0 and 1 where it has none."""
-    return saved.schema or Schema(tuple(Column(n, "binary", ("0", "1")) for n in saved.names))
+    """The schema of a model; where it has none, its units as columns of 0/1 or of numbers."""
+    if saved.schema is not None:
+        return saved.schema
+    blocks = [block for block in saved.model.layout.blocks if block.visible]
+    kinds = [KINDS.get(block.domain, "binary") for block in blocks for _ in range(block.size)]
+    columns = [
+        Column(name, "binary", ("0", "1")) if kind == "binary" else Column(name, kind)
+        for name, kind in zip(saved.names, kinds, strict=True)
+    ]
+    return Schema(tuple(columns))
 
 
 def answer_lines(answers: list[ColumnAnswer]) -> list[str]:
@@ -233,9 +245,8 @@ def _write_answers(
     if frame is not None:
         write_frame(out, filled(frame.cells, answers, len(frame)), saved.schema)
         return
-    shares = [answer.probabilities for answer in answers]
-    p = np.stack([share[:, 1] for share in shares if share is not None], 1)
-    write_table(out, np.where(np.isnan(values), p, values), saved.names, header=True)
+    found = [a.mean if a.probabilities is None else a.probabilities[:, 1] for a in answers]
+    _write_numbers(out, np.where(np.isnan(values), np.stack(found, 1), values), saved.names)
 
 
 def _write_rows(saved: Saved, out: Path, values: np.ndarray) -> None:
@@ -243,7 +254,24 @@ def _write_rows(saved: Saved, out: Path, values: np.ndarray) -> None:
     if saved.has_words and saved.schema is not None:
         write_frame(out, saved.schema.decode(values), saved.schema)
     else:
-        write_table(out, values, saved.names, header=True)
+        _write_numbers(out, values, saved.names)
+
+
+def _write_numbers(out: Path, values: np.ndarray, names: list[str]) -> None:
+    if out.suffix.lower() in (".csv", ".npy", ".npz"):
+        write_table(out, values, names, header=True)
+    else:
+        write_frame(out, dict(zip(names, values.T, strict=True)))
+
+
+def _check_words(saved: Saved, *paths: Path | None) -> None:
+    """Refuse arrays of numbers for a table of words, before any work is done for them."""
+    for path in paths:
+        if path is not None and saved.has_words and kind_of(path) in (".npy", ".npz"):
+            raise UndirectedError(
+                f"{path}: the table has words, which arrays of numbers cannot hold; write a .csv "
+                "or .parquet file"
+            )
 
 
 def sample_model(
@@ -262,6 +290,7 @@ def sample_model(
     if png is not None:
         check_place(png)
     saved = open_model(folder)
+    _check_words(saved, out)
     if png is not None and saved.image is None:
         raise UndirectedError(
             f"sample: {folder} does not say that rows are images; fit with --image ROWSxCOLUMNS"
@@ -277,7 +306,9 @@ def sample_model(
         values = saved.table.samples(count, row, seed=seed, sweeps=sweeps, progress=bar.update)
     _write_rows(saved, out, values)
     if png is not None and saved.image is not None:
-        image_grid(values[:400], saved.image, png, columns=max(1, int(min(count, 400) ** 0.5)))
+        wide = max(1, int(min(count, 400) ** 0.5))
+        scale = readable_scale(saved.image, wide)
+        image_grid(values[:400], saved.image, png, columns=wide, scale=scale)
     summary = {"samples": str(out), "count": count, "sweeps": sweeps, "png": png and str(png)}
     console.result(summary, js, [f"Wrote {out}: {count} samples"] + ([f"Wrote {png}"] * bool(png)))
 
@@ -295,8 +326,8 @@ def read_for(
     saved: Saved, path: Path, header: bool | None = None, grey: bool = False
 ) -> np.ndarray:
     """Read a table for a model: its columns in the model's order, found by name where named so."""
-    if saved.has_words and saved.schema is not None:
-        return read_by_schema(path, saved.schema, header)[0]
+    if (saved.has_words and saved.schema is not None) or not is_plain(path):
+        return read_by_schema(path, schema_of(saved), header)[0]
     blocks = [block for block in saved.model.layout.blocks if block.visible]
     discrete = all(block.domain in (Domain.BINARY, Domain.CATEGORICAL) for block in blocks)
     table = read_table(path, binary=discrete and not grey, grey=grey, header=header)

@@ -8,7 +8,7 @@ import numpy as np
 from undirected.core.columns import Column
 from undirected.evaluation import calibration, calibration_error
 from undirected.experiments.record import curve
-from undirected.report.images import image_grid
+from undirected.report.images import image_grid, readable_scale
 from undirected.report.page import Image, Section, write_sections
 from undirected.report.tables import Table
 from undirected.tasks.couplings import strongest_couplings
@@ -173,7 +173,8 @@ def _couplings(model: TableModel) -> Section | None:
 def _pictures(model: TableModel, image: tuple[int, int], seed: int) -> Section:
     row = np.full(len(model.schema), np.nan, np.float32)
     drawn = model.samples(DRAWN, row, seed=seed, sweeps=500)
-    picture = Image(image_grid(drawn, image, columns=10), "samples")
+    scale = readable_scale(image, 10)
+    picture = Image(image_grid(drawn, image, columns=10, scale=scale), "samples")
     return Section("Samples", "Ends of Gibbs chains that started from noise.", images=[picture])
 
 

@@ -216,7 +216,7 @@ def _of_numbers(
     if kind in ("binary", "category"):
         if len(found) > MOST_STATES or (kind == "binary" and len(found) != 2):
             raise Left(f"it has {len(found)} different numbers, too many for a {kind} column")
-        states = tuple(as_word(float(value)) for value in found)
+        states = tuple(as_word(float(f"{value:.7g}")) for value in found)
         return Column(name, kind, states, missing=missing)  # type: ignore[arg-type]
     if kind == "nonnegative" and found[0] < 0:
         row = int(np.argmax(values < 0))

@@ -10,7 +10,7 @@ from undirected.core.lazy import lazily
 if TYPE_CHECKING:
     from undirected.tasks.choose import kernel_for, path_to
     from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
-    from undirected.tasks.files import load, read_network, save
+    from undirected.tasks.files import load, read_network, save, write_network
     from undirected.tasks.learn import fit
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
@@ -41,6 +41,7 @@ __all__ = [
     "save",
     "solve",
     "train_table",
+    "write_network",
 ]
 
 lazily(
@@ -48,7 +49,7 @@ lazily(
     {
         "choose": "kernel_for path_to",
         "evaluate": "Evaluation LogPartition evaluate log_partition",
-        "files": "load read_network save",
+        "files": "load read_network save write_network",
         "learn": "fit",
         "query": "Answers answer_rows query",
         "sample": "sample",
