@@ -23,6 +23,8 @@ Combine = Callable[[Table, Table], Table]
 
 BLOCK = 2**17
 """Entries of a block."""
+FUSED = 2**22
+"""Entries of a product of inputs that is made beforehand."""
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -43,7 +45,7 @@ def multiplied(inputs: Sequence[Table], combine: Combine) -> Table:
 
 def fused(inputs: Sequence[Table], shape: tuple[int, ...], combine: Combine) -> list[Table]:
     """Fewer inputs of the same product: small ones are multiplied with each other beforehand."""
-    most, left = prod(shape) // 8, sorted(inputs, key=lambda x: x.size)
+    most, left = min(prod(shape) // 8, FUSED), sorted(inputs, key=lambda x: x.size)
     while len(left) > 1:
         union = [
             prod(max(a, b) for a, b in zip(left[0].shape, x.shape, strict=True)) for x in left[1:]
@@ -135,7 +137,10 @@ class Blocks:
         with ThreadPoolExecutor(parts) as pool:
             step = -(-len(self.indices) // parts)
             some = [self.indices[i : i + step] for i in range(0, len(self.indices), step)]
-            started = [pool.submit(copy_context().run, work, part) for part in some]
+            try:
+                started = [pool.submit(copy_context().run, work, part) for part in some]
+            except RuntimeError:  # the system has no room for threads
+                return [work(self.indices)]
             try:
                 return [one.result() for one in started]
             except BaseException:  # Ctrl-C too: the other threads need not finish

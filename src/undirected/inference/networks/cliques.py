@@ -55,13 +55,17 @@ class Clique:
 
     def aligned(self, table: np.ndarray, scope: Scope) -> np.ndarray:
         """A table over a part of the clique with an axis for each of its variables."""
-        if len(scope) > 1:
-            place = {v: i for i, v in enumerate(self.scope)}
-            axes = sorted(range(len(scope)), key=lambda i: place[scope[i]])
-            if axes != list(range(len(scope))):
-                table = table.transpose(axes)
-                table = np.ascontiguousarray(table) if table.size > LARGE else table
-        return table.reshape(self.axes(scope))
+        if scope == self.scope:
+            return table
+        places = [self.scope.index(v) for v in scope]
+        order = sorted(places)
+        if places != order:
+            table = table.transpose([places.index(p) for p in order])
+            table = np.ascontiguousarray(table) if table.size > LARGE else table
+        shape = [1] * len(self.scope)
+        for p, k in zip(order, table.shape, strict=True):
+            shape[p] = k
+        return table.reshape(shape)
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def _by_parts(
 ) -> Outcome:
     """Every part by the engine that it allows: exact ones first, then the others share the time."""
     found: dict[int, Outcome] = {}
-    own = [_part(network, part, maximised) for part in parts]
+    own = split(network, parts, maximised)
     last = [most if task == "mmap" else frozenset() for _, most in own]
     plans = [
         plan_exact(net, task, replace(budget, deadline=_share(budget, len(own))), late)
@@ -215,16 +215,22 @@ def _joined(network: Network, parts: Sequence[Sequence[int]], found: list[Outcom
     )
 
 
-def _part(
-    network: Network, part: Sequence[int], maximised: frozenset[int]
-) -> tuple[Network, frozenset[int]]:
-    """The network of some variables, which share no table with others."""
-    place = {v: i for i, v in enumerate(part)}
-    own = [k for k, scope in enumerate(network.scopes) if scope and scope[0] in place]
-    scopes = tuple(tuple(place[v] for v in network.scopes[k]) for k in own)
-    sizes = tuple(network.cardinalities[v] for v in part)
-    tables = tuple(network.tables[k] for k in own)
-    return Network(sizes, scopes, tables), frozenset(place[v] for v in maximised if v in place)
+def split(
+    network: Network, parts: Sequence[Sequence[int]], maximised: frozenset[int]
+) -> list[tuple[Network, frozenset[int]]]:
+    """The network of each part, and which of its variables are maximised."""
+    place = {v: (p, i) for p, part in enumerate(parts) for i, v in enumerate(part)}
+    own: list[list[int]] = [[] for _ in parts]
+    for k, scope in enumerate(network.scopes):
+        if scope:
+            own[place[scope[0]][0]].append(k)
+    found = []
+    for part, tables in zip(parts, own, strict=True):
+        sizes = tuple(network.cardinalities[v] for v in part)
+        scopes = tuple(tuple(place[v][1] for v in network.scopes[k]) for k in tables)
+        late = frozenset(place[v][1] for v in part if v in maximised)
+        found.append((Network(sizes, scopes, tuple(network.tables[k] for k in tables)), late))
+    return found
 
 
 def components(network: Network) -> list[list[int]]:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -27,12 +28,13 @@ Table = Float[np.ndarray, "*states"]
 
 SMALL = 2**13
 """Entries of a clique that is done in one piece."""
+TINY = 1e-300
+"""Weights below this are done in logarithms."""
 KEPT = 2**22
 """Entries of products that are kept for the way back."""
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """Weights on a separator with largest entry 1, or their logarithms; times exp(scale).
 
     Args:
@@ -71,6 +73,7 @@ class JunctionTree:
     keep: bool = True
     messages: list[Message] = field(default_factory=list)
     kept: dict[int, Table] = field(default_factory=dict)
+    weights: list[Table | None] = field(default_factory=list)
     room: int = KEPT
 
     def collect(self) -> float:
@@ -81,7 +84,13 @@ class JunctionTree:
             OutOfTime: the deadline passed.
         """
         total = self.network.offset + constant(self.network)
-        total += sum(float(table.max()) for table in self.network.tables if table.ndim)
+        self.weights, scale = plain_weights(self.network.tables)
+        total += scale
+        with np.errstate(under="raise"):
+            return total + self._collect()
+
+    def _collect(self) -> float:
+        total = 0.0
         for c, clique in enumerate(self.tree.cliques):
             if c % 64 == 0 or clique.size > SMALL:
                 check_time(self.deadline)
@@ -99,8 +108,7 @@ class JunctionTree:
     def _send(self, c: int, clique: Clique) -> Message:
         """The sum of a clique's product, in logarithms where plain numbers do not do."""
         try:
-            with np.errstate(under="raise"):
-                message, joint = self._sum(clique, self.inputs(clique))
+            message, joint = self._sum(clique, self.inputs(clique))
         except FloatingPointError:
             return self._log_sum(clique, self.inputs(clique, logs=True))
         if joint is not None and self.keep and joint.size <= self.room:
@@ -116,8 +124,11 @@ class JunctionTree:
         """
         found = []
         for k in clique.tables:
-            table = clique.aligned(self.network.tables[k], self.network.scopes[k])
-            found.append(table - table.max() if logs else np.exp(table - table.max()))
+            table, plain = self.network.tables[k], self.weights[k]
+            if plain is None and not logs:
+                raise FloatingPointError
+            own = table - table.max() if plain is None or logs else plain
+            found.append(clique.aligned(own, self.network.scopes[k]))
         for c in clique.children:
             message = self.messages[c]
             if message.logs and not logs:
@@ -154,12 +165,12 @@ class JunctionTree:
         def log_sum(own: Table) -> Table:
             top = own.max(0)
             top[top == -inf] = 0.0
-            return log_of(np.add.reduce(np.exp(own - top))) + top
+            with np.errstate(under="ignore"):
+                return log_of(np.add.reduce(np.exp(own - top))) + top
 
         sums, top = self._reduce_logs(clique, inputs, log_sum)
         try:
-            with np.errstate(under="raise"):
-                return Message(np.exp(sums), top, wide=True)
+            return Message(np.exp(sums), top, wide=True)
         except FloatingPointError:
             return Message(sums, top, logs=True, wide=True)
 
@@ -210,7 +221,7 @@ class JunctionTree:
                 beliefs.update(zip(clique.children, sums, strict=False))
                 for i, value in zip(asked.get(c, ()), sums[len(outs) :], strict=True):
                     found[i] = value
-        return [table / table.sum() for table in found]
+        return _normalised(found)
 
     def _beliefs(self, c: int, separator: Table, wanted: list[Scope]) -> list[Table]:
         """Sums of p(clique) onto parts of it, from the probabilities of its separator.
@@ -256,6 +267,49 @@ def constant(network: Network) -> float:
     if total == -inf:
         raise Inconsistent
     return total
+
+
+def plain_weights(tables: Sequence[Table]) -> tuple[list[Table | None], float]:
+    """Tables as weights with largest entry 1, and the sum of the logarithms of their scales.
+
+    None stands for a table whose range is wider than that of plain numbers. Tables of one shape
+    are done together.
+    """
+    found: list[Table | None] = [None] * len(tables)
+    total = 0.0
+    for numbers in _by_shape(tables).values():
+        stack = np.stack([tables[k] for k in numbers])
+        flat = stack.reshape(len(numbers), -1)
+        tops = flat.max(1)
+        if stack.ndim > 1:
+            total += float(tops.sum())
+        if (tops == -inf).any():
+            raise Inconsistent
+        with np.errstate(under="ignore"):
+            flat = np.exp(flat - tops[:, None])
+        wide = ((flat < TINY) & (stack.reshape(flat.shape) > -inf)).any(1)
+        for k, own, out in zip(numbers, flat.reshape(stack.shape), wide, strict=True):
+            found[k] = None if out else own
+    return found, total
+
+
+def _by_shape(tables: Sequence[Table]) -> dict[tuple[int, ...], list[int]]:
+    """The numbers of the tables of each shape."""
+    found = defaultdict(list)
+    for k, table in enumerate(tables):
+        found[table.shape].append(k)
+    return found
+
+
+def _normalised(tables: list[Table]) -> list[Table]:
+    """Each table divided by its sum: rounding errors of long trees are taken back."""
+    found = list(tables)
+    for numbers in _by_shape(tables).values():
+        stack = np.stack([tables[k] for k in numbers])
+        stack /= stack.reshape(len(numbers), -1).sum(1).reshape((-1,) + (1,) * (stack.ndim - 1))
+        for k, own in zip(numbers, stack, strict=True):
+            found[k] = own
+    return found
 
 
 def full(joint: Table, shape: tuple[int, ...]) -> Table:
@@ -310,10 +364,9 @@ def sum_together(shapes: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], l
 
 def _reduced(joint: Table, have: Scope, wanted: Scope) -> Table:
     """A table summed onto some of its variables, in their order."""
-    kept = set(wanted)
-    axes = tuple([i for i, v in enumerate(have) if v not in kept])
-    left = tuple([v for v in have if v in kept])
-    return _transposed(joint.sum(axes) if axes else joint, left, wanted)
+    axes = tuple([i for i, v in enumerate(have) if v not in wanted])
+    left = tuple([v for v in have if v in wanted])
+    return _transposed(np.add.reduce(joint, axes) if axes else joint, left, wanted)
 
 
 def _ordered(total: Table, have: Scope, wanted: Scope) -> Table:

@@ -12,6 +12,10 @@ Neighbours = list[set[int]]
 
 CHECK = 64
 """Eliminations between two looks at the clock."""
+HUB = 512
+"""Neighbours from which on missing edges are not counted one by one."""
+HOPELESS = 100.0
+"""Log2 of a clique's entries at which the rest of an order is no longer played through."""
 NOISE = (0.0, 0.0, 0.05, 0.15, 0.3)
 """Relative noise of scores in restarts, in turn."""
 RULES = ("min-fill", "weighted min-fill", "front", "min-fill", "min-weight", "weighted min-fill")
@@ -27,12 +31,15 @@ class Order:
         width: log2 of the entries of the largest clique table.
         cost: log2 of the entries of all clique tables together.
         method: the heuristic.
+        complete: whether the order was played through. If not, the last cliques are single
+            variables, and width and cost are infinite.
     """
 
     cliques: list[tuple[int, ...]]
     width: float
     cost: float
     method: str
+    complete: bool = True
 
 
 def neighbours(n: int, scopes: Iterable[Sequence[int]]) -> Neighbours:
@@ -80,7 +87,7 @@ def find_order(
     now = time.monotonic()
     patience = now + 5 * max(deadline - now, 0.2)
     best = eliminate(near, logs, "min-weight", deadline=patience, last=last)
-    if best is None or best.cost <= min(good, log2(len(sizes) + 1) + 3):
+    if best is None or best.cost <= max(good, log2(len(sizes) + 1) + 3) or not best.complete:
         return best
     even = [1.0] * len(logs)
     counts, weighted = initial_fills(near, even, deadline), initial_fills(near, logs, deadline)
@@ -101,12 +108,15 @@ def initial_fills(
 ) -> list[float] | None:
     """For each variable the edges missing among its neighbours, None where time runs out.
 
-    An edge counts by the product of its ends' weights.
+    An edge counts by the product of its ends' weights. Hubs get an estimate.
     """
     fills = []
     for v, own in enumerate(near):
         if v % CHECK == 0 and time.monotonic() > deadline:
             return None
+        if len(own) > HUB:
+            fills.append(float(len(own) ** 2))
+            continue
         missing = (weights[u] * sum([weights[w] for w in own - near[u] if w != u]) for u in own)
         fills.append(sum(missing) / 2 if len(own) > 1 else 0.0)
     return fills
@@ -139,9 +149,12 @@ def eliminate(
             continue  # there is a newer entry
         if len(cliques) % CHECK == 0 and time.monotonic() > deadline:
             return None
+        weight = graph.weight(v)
+        if weight > HOPELESS and limit == inf:
+            rest = sorted(current, key=lambda u: (u in last, graph.weight(u)))
+            return Order([*cliques, *((u,) for u in rest)], inf, inf, rule, complete=False)
         del current[v]
         cliques.append((v, *graph.near[v]))
-        weight = graph.weight(v)
         width, total = max(width, weight), total + 2.0 ** min(weight, 1000)
         if total >= limit:
             return None
