@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from undirected.core.cells import parse_float
 from undirected.core.errors import BadFile
 from undirected.core.files import atomic_write
-from undirected.io.text import parse_float
 
 MOST_AXES = 64
 """Variables of one table: no array has more axes."""
