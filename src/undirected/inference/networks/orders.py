@@ -93,7 +93,8 @@ def find_order(
     if best is None or best.cost <= max(good, log2(len(sizes) + 1) + 3) or not best.complete:
         return best
     even = [1.0] * len(logs)
-    counts, weighted = initial_fills(near, even, deadline), initial_fills(near, logs, deadline)
+    counts = initial_fills(near, even, deadline)
+    weighted = initial_fills(near, edge_weights(logs), deadline)
     fills = {"min-fill": counts, "weighted min-fill": weighted}
     for attempt in range(restarts if counts and weighted else 0):
         clock = time.monotonic()
@@ -105,6 +106,11 @@ def find_order(
         found = eliminate(near, logs, rule, known, noise, draw, deadline, best.cost, last)
         best = found or best
     return best
+
+
+def edge_weights(logs: Sequence[float]) -> list[float]:
+    """What a variable counts at the ends of edges: never nothing, or edges would be forgotten."""
+    return [max(x, 0.1) for x in logs]
 
 
 def initial_fills(
@@ -184,7 +190,7 @@ class _Graph:
 
     def __post_init__(self) -> None:
         weighted = self.rule == "weighted min-fill"
-        self.weights = self.logs if weighted else [1.0] * len(self.near)
+        self.weights = edge_weights(self.logs) if weighted else [1.0] * len(self.near)
 
     def weight(self, v: int) -> float:
         """Log2 of the entries of the clique that v would make."""
