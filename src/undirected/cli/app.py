@@ -101,6 +101,9 @@ def fit(
     label: Annotated[
         str | None, typer.Option(help="The column that is to be predicted from the others.")
     ] = None,
+    given: Annotated[
+        str | None, typer.Option(help="Columns that a conditional model takes as known.")
+    ] = None,
     delimiter: Annotated[
         str | None, typer.Option(help="Between cells of text: one character or tab.")
     ] = None,
@@ -108,8 +111,8 @@ def fit(
         str,
         typer.Option(
             help="mixture-rbm (a mixture, hidden units on top), rbm, ising (pairs only), mixed "
-            "(columns of any kind), deep, semi-restricted, gaussian, nonnegative or potts; "
-            "default: by the columns.",
+            "(columns of any kind), deep, semi-restricted, gaussian, nonnegative, potts or "
+            "conditional (with --given); default: by the columns.",
             autocompletion=_complete(*MODELS),
         ),
     ] = "auto",
@@ -174,7 +177,7 @@ def fit(
         seed,
         components,
     )
-    wishes = Wishes(header, types, drop, columns, label, delimiter)
+    wishes = Wishes(header, types, drop, columns, label, delimiter, given)
     fit_table(table, wishes, out, settings, fresh, as_json)
 
 

@@ -1,11 +1,13 @@
 """Tables for the commands: read with their schema to fit, and by a model's schema afterwards."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 
 from undirected.cli import console
+from undirected.core.cells import as_number
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.io.delimited import sniff
@@ -27,6 +29,7 @@ class Wishes:
     columns: str | None = None
     label: str | None = None
     delimiter: str | None = None
+    given: str | None = None
 
     @property
     def are_plain(self) -> bool:
@@ -34,15 +37,21 @@ class Wishes:
         return not (self.types or self.drop or self.columns or self.delimiter)
 
 
-def read_to_fit(path: Path, wishes: Wishes, grey: bool) -> tuple[Table, Schema]:
+NUMBERS = {"gaussian": "real", "nonnegative": "nonnegative"}
+"""The kind as which a model takes all columns of numbers."""
+
+
+def read_to_fit(
+    path: Path, wishes: Wishes, grey: bool, model: str = "auto"
+) -> tuple[Table, Schema]:
     """The rows of a table as a model has them, and its schema.
 
     A table of 0 and 1 is read by the reader for those, and keeps all its columns; so is one of
     grey values where they are wanted. Every other table goes by the schema that its cells suggest.
     """
-    parse_types(wishes.types)
+    types = parse_types(wishes.types)
     refusal: Exception | None = None
-    if wishes.are_plain and kind_of(path) in (".csv", ".npy", ".npz"):
+    if wishes.are_plain and model not in NUMBERS and kind_of(path) in (".csv", ".npy", ".npz"):
         try:
             table = read_table(path, binary=not grey, grey=grey, header=wishes.header)
         except BadFile as error:
@@ -52,13 +61,11 @@ def read_to_fit(path: Path, wishes: Wishes, grey: bool) -> tuple[Table, Schema]:
     frame = read_frame(path, header=wishes.header, delimiter=_delimiter(wishes.delimiter))
     if refusal and (_is_nearly_grey(frame) if grey else _is_nearly_zero_one(frame)):
         raise refusal
-    schema = infer_schema(
-        frame,
-        types=parse_types(wishes.types),
-        drop=_names(wishes.drop),
-        columns=_names(wishes.columns) or None,
-        label=wishes.label,
-    )
+    chosen = {"drop": _names(wishes.drop), "columns": _names(wishes.columns) or None}
+    schema = infer_schema(frame, types=types, label=wishes.label, **chosen)
+    if model in NUMBERS:
+        kinds = {c.name: NUMBERS[model] for c in schema if _is_of_numbers(c)}
+        schema = infer_schema(frame, types=kinds | types, label=wishes.label, **chosen)
     return Table(schema.encode(frame.cells, frame.place), schema.names), schema
 
 
@@ -135,6 +142,20 @@ def _names(text: str | None) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")
+
+
+def given_columns(text: str | None, schema: Schema) -> tuple[int, ...]:
+    """The numbers of the columns that a conditional model is given, from their names."""
+    unknown = [name for name in _names(text) if name not in schema.names]
+    if unknown:
+        near = get_close_matches(unknown[0], schema.names, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {_listed(schema.names)}"
+        raise UndirectedError(f"given: no column is called '{unknown[0]}'; {hint}")
+    return tuple(sorted(schema.names.index(name) for name in _names(text)))
+
+
+def _is_of_numbers(column: Column) -> bool:
+    return all(as_number(word) is not None for word in column.states)
 
 
 def _is_nearly_grey(frame: Frame) -> bool:

@@ -35,7 +35,7 @@ def write_fit_report(
     sections = [_overview(summary), _learning(trained)]
     sections += _held_out(trained, model)
     sections += [_couplings(model)]
-    if image is not None and model.model.layout.n_visible == len(model.schema):
+    if image is not None and not model.given:
         sections.append(_pictures(model, image, trained.settings.seed))
     sections.append(_columns(model, summary["rows"]))
     write_sections([section for section in sections if section], path, TITLE)
@@ -81,6 +81,7 @@ def _held_out(trained: Trained, model: TableModel) -> list[Section]:
             Section("Held-out cells", "No rows were held out, so there is nothing to score by.")
         ]
     drawn = np.random.default_rng(trained.settings.seed).random(rows.shape) < ASKED
+    drawn[:, list(model.given)] = False
     asked = drawn & ~np.isnan(rows)
     if not asked.any():
         return []
