@@ -147,7 +147,7 @@ def _yardsticks(folder: Path, found: Any, n: int) -> dict[str, Mixture]:
         raise _wrong(folder, "yardsticks", found, "mixtures of independent columns") from error
     for mixture in made.values():
         weights, means = mixture.log_weights, mixture.means
-        if means.shape != (len(weights), n) or weights.ndim != 1:
+        if weights.ndim != 1 or means.shape != (len(weights), n):
             raise _wrong(folder, "yardsticks", found, f"mixtures of {n} columns")
         if not (np.isfinite(weights).all() and ((means > 0) & (means < 1)).all()):
             raise _wrong(folder, "yardsticks", found, "finite weights, and means from 0 to 1")
@@ -158,7 +158,7 @@ def _are(values: Any, kind: type) -> bool:
     """Whether these are finite numbers, whole ones where `kind` is int, in a list."""
     kinds = (int,) if kind is int else (int, float)
     return isinstance(values, list | tuple) and all(
-        type(value) in kinds and np.isfinite(value) for value in values
+        type(value) in kinds and -1e30 < value < 1e30 for value in values
     )
 
 

@@ -85,7 +85,7 @@ def _fit(
     extra = {"names": table.names, "image": image, **fitted.notes}
     if yardsticks:
         extra["yardsticks"] = dump_yardsticks(yardsticks)
-    if not schema.is_zero_one or schema.label or given:
+    if not schema.is_zero_one or schema.label or columns is not None:
         extra["schema"] = schema.to_json()
     summary = {
         "model": str(out),

@@ -303,7 +303,7 @@ def _complaint(column: Column) -> str | None:
         return f"it has {len(states)} state; pass at least 2, or drop the column"
     if not column.is_discrete and states:
         return f"it is {column.kind}, but has states; pass none"
-    if any(type(value) not in (int, float) or not math.isfinite(value) for value in numbers):
+    if any(type(value) not in (int, float) or not -1e300 < value < 1e300 for value in numbers):
         return f"its mean and scale are {numbers!r:.60}; pass finite numbers"
     if column.scale <= 0 or (column.kind == "nonnegative" and column.mean != 0):
         return f"its mean and scale are {numbers}; the scale is over 0, a nonnegative one's mean 0"
