@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from undirected.cli import console
-from undirected.core.cells import as_number
+from undirected.core.cells import as_number, as_word
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.io.delimited import sniff
@@ -175,17 +175,15 @@ def is_plain(path: Path) -> bool:
 
 
 def _is_nearly_zero_one(frame: Frame) -> bool:
-    """Whether all cells but those of one row, or but one in a thousand, are 0, 1 or missing.
+    """Whether all cells but those of one row, or of one row in a hundred, are 0, 1 or missing.
 
     Such a table was meant to be of 0 and 1, and the cell that is not is a slip, or a header that
     was not taken for one.
     """
-    total, wrong, rows = 0, 0, set()
+    wrong = np.zeros(len(frame), bool)
     for cells in frame.cells.values():
         if cells.dtype.kind == "f":
-            bad = ~(np.isnan(cells) | (cells == 0) | (cells == 1))
+            wrong |= ~(np.isnan(cells) | (cells == 0) | (cells == 1))
         else:
-            bad = np.array([str(cell).strip() not in ("0", "1", "", "NA", "?") for cell in cells])
-        total, wrong = total + len(cells), wrong + int(bad.sum())
-        rows |= set(np.flatnonzero(bad)[:2].tolist())
-    return len(rows) == 1 or wrong <= 0.001 * total
+            wrong |= [as_word(cell) not in ("0", "1", "") for cell in cells]
+    return int(wrong.sum()) <= max(1, len(frame) // 100)
