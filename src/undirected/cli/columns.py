@@ -59,7 +59,7 @@ def read_to_fit(
         else:
             return table, zero_one_schema(table.values, table.names, wishes.label)
     frame = read_frame(path, header=wishes.header, delimiter=_delimiter(wishes.delimiter))
-    if refusal and (_is_nearly_grey(frame) if grey else _is_nearly_zero_one(frame)):
+    if refusal and (_is_of_greys(frame, model) if grey else _is_nearly_zero_one(frame)):
         raise refusal
     chosen = {"drop": _names(wishes.drop), "columns": _names(wishes.columns) or None}
     schema = infer_schema(frame, types=types, label=wishes.label, **chosen)
@@ -158,12 +158,9 @@ def _is_of_numbers(column: Column) -> bool:
     return all(as_number(word) is not None for word in column.states)
 
 
-def _is_nearly_grey(frame: Frame) -> bool:
-    """Whether all columns are numbers, of which all but a few in a hundred lie between 0 and 1."""
-    if any(cells.dtype.kind not in "buif" for cells in frame.cells.values()):
-        return False
-    inside = [np.isnan(c) | ((c >= 0) & (c <= 1)) for c in frame.cells.values()]
-    return bool(np.mean(inside) > 0.97)
+def _is_of_greys(frame: Frame, model: str) -> bool:
+    """Whether a table for query training holds numbers alone, which are then to be grey values."""
+    return model != "mixed" and all(c.dtype.kind in "buif" for c in frame.cells.values())
 
 
 def is_plain(path: Path) -> bool:
