@@ -283,8 +283,9 @@ def _write_numbers(out: Path, values: np.ndarray, names: list[str]) -> None:
 
 def _check_words(saved: Saved, *paths: Path | None) -> None:
     """Refuse arrays of numbers for a table of words, before any work is done for them."""
+    words = saved.has_words and any(column.is_discrete for column in schema_of(saved))
     for path in paths:
-        if path is not None and saved.has_words and kind_of(path) in (".npy", ".npz"):
+        if path is not None and words and kind_of(path) in (".npy", ".npz"):
             raise UndirectedError(
                 f"{path}: the table has words, which arrays of numbers cannot hold; write a .csv "
                 "or .parquet file"

@@ -178,7 +178,7 @@ def from_pgmpy(network: Any) -> FactorGraph:
 
 def as_pairwise(caller: str, model: Any, names: Sequence[Hashable] | None = None) -> Pairwise:
     """The biases and couplings of a model of pairs by name."""
-    p = lowered(model)
+    p = lowered(caller, model)
     if not p.layout.is_binary or p.layout.n_visible != p.layout.n:
         raise UndirectedError(f"{caller}: wanted 0/1 variables, and none that are hidden")
     own = _names(p.layout) if names is None else list(names)
