@@ -108,11 +108,11 @@ class Column:
         return words
 
     def text(self, value: Any) -> str:
-        """A cell of `decode` as a CSV file has it, a number with the digits of the table."""
+        """A cell as a CSV file has it, a number with the digits of the table; text stays as it is."""
         if value is None or value != value:
             return ""
-        if self.is_discrete:
-            return str(value)
+        if self.is_discrete or isinstance(value, str):
+            return as_word(value)
         # Adding 0 turns -0.0, which rounding makes, into 0.0.
         return f"{round(float(value), self.decimals) + 0.0:.{self.decimals}f}"
 

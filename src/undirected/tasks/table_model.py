@@ -122,7 +122,7 @@ class TableModel:
         """The answers, and the share of the rows whose inference settled, where one can settle."""
         if isinstance(self.model, ConditionalRBM):
             return self._conditional_answers(values), None
-        if self.network is not None and method in ("auto", "bp"):
+        if self.answers_by_network and method in ("auto", "bp"):
             rows = self.units(values)
             means = np.where(np.isnan(rows), ask_network(self.network, rows), rows)
             return self._by_column(values, Answers(means, np.zeros(len(rows), int))), None
@@ -130,6 +130,11 @@ class TableModel:
             self.model, self.rows(values), method=method, seed=seed, progress=progress
         )
         return self._by_column(values, found), found.converged
+
+    @property
+    def answers_by_network(self) -> bool:
+        """Whether its query network answers, which takes no continuous units."""
+        return self.network is not None and not self.model.layout.is_continuous.any()
 
     def samples(
         self,
