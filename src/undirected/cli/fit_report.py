@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from undirected.core.columns import Column
+from undirected.core.errors import UndirectedError
 from undirected.evaluation import calibration, calibration_error
 from undirected.experiments.record import curve
 from undirected.report.images import image_grid, readable_scale
@@ -85,7 +86,10 @@ def _held_out(trained: Trained, model: TableModel) -> list[Section]:
     asked = drawn & ~np.isnan(rows)
     if not asked.any():
         return []
-    answers = model.answers(np.where(asked, np.nan, rows))
+    try:
+        answers = model.answers(np.where(asked, np.nan, rows))
+    except UndirectedError as error:
+        return [Section("Held-out cells", f"They could not be asked for: {error}")]
     lines, pairs = [], []
     for j, answer in enumerate(answers):
         hidden = asked[:, j]

@@ -108,7 +108,7 @@ class Column:
         return words
 
     def text(self, value: Any) -> str:
-        """A cell as a CSV file has it, a number with the digits of the table; text stays as it is."""
+        """A cell as a CSV file has it, a number with the digits of the table; text as it is."""
         if value is None or value != value:
             return ""
         if self.is_discrete or isinstance(value, str):

@@ -20,6 +20,7 @@ from undirected.io.infer import infer_schema
 from undirected.io.model_files import describe_model, load_model, save_model
 from undirected.learning import answers as ask_network
 from undirected.models import ConditionalRBM, Potts
+from undirected.tasks.entries import asks_entries
 from undirected.tasks.evaluate import Evaluation, evaluate
 from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
@@ -126,6 +127,8 @@ class TableModel:
             rows = self.units(values)
             means = np.where(np.isnan(rows), ask_network(self.network, rows), rows)
             return self._by_column(values, Answers(means, np.zeros(len(rows), int))), None
+        if method == "bp" and not asks_entries(self.model):
+            method = "auto"  # its factors send no messages
         found = answer_rows(
             self.model, self.rows(values), method=method, seed=seed, progress=progress
         )
