@@ -25,8 +25,9 @@ def write_report(
     seed: int,
 ) -> Path:
     """Ask half of every held-out row, given the other half; write `report.html` into the folder."""
-    targets = questions(valid, seed)
+    targets = questions(valid, seed) & ~np.isnan(valid)
     p = answers(network, np.where(targets, np.nan, valid))
+    valid = np.where(np.isnan(valid), 0.0, valid)  # where nothing is asked
     means = np.broadcast_to(np.clip(np.nanmean(train, 0), 1e-4, 1 - 1e-4), valid.shape)
     bins = calibration(p, valid, targets)
     predicted, observed = [b.predicted for b in bins], [b.observed for b in bins]

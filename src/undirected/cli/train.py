@@ -23,9 +23,8 @@ from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
 from undirected.io.tables import Table
 from undirected.learning import Progress
-from undirected.models import MixtureRBM
 from undirected.tasks import Settings, Trained, train_table
-from undirected.tasks.train_table import choose, column_means
+from undirected.tasks.train_table import choose, column_means, score_name
 from undirected.tasks.yardsticks import (
     dump_yardsticks,
     lines_of,
@@ -74,16 +73,15 @@ def _fit(
     }
     if not schema.is_zero_one or schema.label:
         extra["schema"] = schema.to_json()
-    model, scale = result.best_model, 1.0
-    name = "log_likelihood" if isinstance(model, MixtureRBM) else "pseudo_log_likelihood"
-    report = None
+    model, report = result.best_model, None
+    name, scale = score_name(settings, trained.valid)
     if isinstance(model, QueryNetwork):
         if len(trained.valid):
             report = write_report(
                 out, model, trained.train, trained.valid, table.names, settings.seed
             )
         extra["query"] = {"layers": model.layers, "strength": float(model.strength)}
-        model, scale, name = model.model, -1.0, "bits_per_target"
+        model = model.model
     best = None if result.best is None else scale * result.best
     beside = scores_beside(name, yardsticks, trained.valid, settings.seed)
     if report is None:
