@@ -212,7 +212,7 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
         method = "pl" if model == "ising" and not missing else "pcd"
     if model == "mixture-rbm" and method != "pcd":
         raise UndirectedError(
-            f"fit: a mixture-rbm is learned by pcd, not {method}; use --model rbm"
+            f"fit: a mixture-rbm is learned by pcd, not by {method}; use model rbm"
         )
     if missing and method == "pl":
         raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
