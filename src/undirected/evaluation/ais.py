@@ -9,14 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from undirected.core import rectified
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import Block, Domain, Layout, check_discrete
-from undirected.core.potentials import Potentials
+from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, check_discrete
+from undirected.core.numerics import row
+from undirected.core.potentials import Potentials, clamp
 from undirected.core.protocols import Annealable, Kernel, Summable
 from undirected.core.random import make_key
 from undirected.core.units import draw, log_normaliser
@@ -26,9 +26,6 @@ from undirected.factors import Squares
 BLOCK, ON_GPU = 0.5, 1000
 """Seconds of annealing after which the program looks up (a block takes up to twice as long), and
 betas of a block on a GPU, which does not wait for the host within a number of steps it knows."""
-
-
-CONTINUOUS = Domain.REAL, Domain.NONNEGATIVE
 
 
 @dataclass(frozen=True)
@@ -214,46 +211,54 @@ def ais_rows(
     chains: int = 20,
     betas: int | ArrayLike = 1000,
 ) -> Float[np.ndarray, " rows"]:
-    """log sum_h exp(-E(v, h)) of every row by AIS over its hidden units, the visibles held.
+    """log of the sum of exp(-E) over the hidden and the missing units of every row, by AIS.
 
-    Less log Z these are log-likelihoods of models whose hidden units cannot be summed out, such as
-    deep ones; Salakhutdinov & Hinton (2009). Each is a little low in expectation, the less the more
-    chains a row has and the more betas. Hidden units must be discrete.
+    What is observed in a row is held; NaN is missing. Less log Z these are log-likelihoods of the
+    observed part: of models whose hidden units cannot be summed out, such as deep ones
+    (Salakhutdinov & Hinton 2009), and of rows with holes. Each is a little low in expectation, the
+    less the more chains a row has and the more betas. Hidden units must be discrete; the base of
+    the path has no couplings.
     """
     schedule = _schedule(betas)
     _check(path, 0.5)
     layout = path.target.layout
-    hidden = [block for block in layout.blocks if not block.visible]
-    check_discrete("ais_rows", *hidden)
-    rows = jnp.asarray(check_data("ais_rows", layout, v))
+    check_discrete("ais_rows", *(block for block in layout.blocks if not block.visible))
+    rows = jnp.asarray(check_data("ais_rows", layout, v, holes=True))
+    seen = ~jnp.isnan(rows)
     first, rest = jax.random.split(key)
     x, _ = _start(path.base, len(rows) * chains, first)
-    held = jnp.repeat(rows, chains, 0).astype(x.dtype)
-    x = jnp.concatenate([held, x[:, layout.n_visible :]], -1)
-    _, log_w = _anneal(path, _Held(kernel), x, schedule, rest)
+    free = jnp.pad(~seen, [(0, 0), (0, layout.n - layout.n_visible)], constant_values=True)
+    values = jnp.pad(jnp.where(seen, rows, 0.0), [(0, 0), (0, layout.n - layout.n_visible)])
+    free, values = (jnp.repeat(a, chains, 0) for a in (free, values))
+    x = jnp.where(free, x, values.astype(x.dtype))
+    _, log_w = _anneal(path, _Held(kernel, free), x, schedule, rest)
     ratios = np.asarray(log_w, np.float64).reshape(len(rows), chains)
     check_finite("ais_rows: log weights", ratios)
     top = ratios.max(1, keepdims=True)
     log_means = (top + np.log(np.exp(ratios - top).mean(1, keepdims=True)))[:, 0]
-    # Without couplings the visibles add their own energy, the hiddens a constant.
-    visible = -path.base.energy(jnp.pad(rows, [(0, 0), (0, layout.n - layout.n_visible)]))
-    fields = path.base.lower().unary
-    constant = sum(log_normaliser(Layout((_alone(b),)), fields[b.slice]) for b in hidden)
-    return log_means + np.asarray(visible, np.float64) + float(constant)
+    return log_means + np.asarray(_base_sums(path.base, rows, seen), np.float64)
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A kernel that leaves visible units as they are."""
+@eqx.filter_jit
+def _base_sums(base: Any, rows: Array, seen: Array) -> Float[Array, " rows"]:
+    """The same sums of a model without couplings: every unit adds its own."""
+    p = clamp(base.lower(), seen, rows)
+    none = jnp.zeros(p.layout.n, p.unary.dtype)
+    squares = sum((f.precision(p.layout) for f in p.factors if isinstance(f, Squares)), none)
+    return p.offset + log_normaliser(p.layout, p.unary, 1.0, p.evidence, squares, p.held)
+
+
+class _Held(eqx.Module):
+    """A kernel that leaves observed units as they are."""
 
     kernel: Any
+    free: Bool[Array, "chains n"]
 
     def init(self, model: Any, x: Array, key: Key[Array, ""]) -> Any:
         return self.kernel.init(model, x, key)
 
     def step(self, model: Any, state: Any, free: Array, key: Key[Array, ""]) -> Any:
-        hidden = jnp.arange(model.layout.n) >= model.layout.n_visible
-        return self.kernel.step(model, state, free & hidden, key)
+        return self.kernel.step(model, state, row(free, self.free) & self.free, key)
 
 
 def brackets(
@@ -437,6 +442,8 @@ def _log_mean(a: np.ndarray, confidence: float) -> tuple[float, float, float, fl
     least as far as for a log-normal with the median of `a` and the spread of `a` above it: a mean
     of skewed weights is mostly too low.
     """
+    from scipy import stats  # takes a second to import, and queries do without
+
     n, top, miss = len(a), a.max(), (1 - confidence) / 2
     w = np.exp(a - top)
     log_mean = float(top + np.log(w.mean()))
@@ -493,7 +500,7 @@ def _check(path: Any, confidence: float) -> None:
 
 def _samples(target: Any, samples: ArrayLike) -> Float[Array, "chains n"]:
     x, layout = np.asarray(samples, float), target.layout
-    visible_only = _hidden(target) is not None and x.shape[-1:] == (layout.n_visible,)
+    visible_only = bool(_hidden(target)) and x.shape[-1:] == (layout.n_visible,)
     if x.ndim != 2 or len(x) < 2 or not (visible_only or x.shape[1] == layout.n):
         raise UndirectedError(
             f"reverse_ais: samples have shape {x.shape}; pass (chains, {layout.n}), 2 or more"

@@ -11,7 +11,14 @@ from jaxtyping import Array, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Annealable, Kernel, Model, Separable
 from undirected.models import ModelPath, tempered
-from undirected.sampling import BlockGibbs, GaussianGibbs, Gibbs, MixtureGibbs, RectifiedGibbs
+from undirected.sampling import (
+    BlockGibbs,
+    GaussianGibbs,
+    Gibbs,
+    MixedGibbs,
+    MixtureGibbs,
+    RectifiedGibbs,
+)
 
 
 def kernel_for(model: Any) -> Kernel:
@@ -23,7 +30,8 @@ def kernel_for(model: Any) -> Kernel:
         return kernel.step(model, kernel.init(model, x, key), free, key)[0].x
 
     x, refusals = jax.ShapeDtypeStruct((1, model.layout.n), jnp.zeros(()).dtype), []
-    for kernel in (MixtureGibbs(), BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs()):
+    kernels = MixtureGibbs(), BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs(), MixedGibbs()
+    for kernel in kernels:
         try:
             eqx.filter_eval_shape(partial(step, kernel), model, x, jax.random.key(0))
         except UndirectedError as error:

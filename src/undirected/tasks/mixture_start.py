@@ -8,12 +8,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Key
 
-from undirected.evaluation import ais, bracket, log_likelihood
+from undirected.evaluation import ais, bracket
 from undirected.learning import FitResult
 from undirected.learning.centring import centred
 from undirected.learning.mixture import SIZES, Mixture, choose_mixture
 from undirected.models import MixtureRBM
 from undirected.tasks.choose import kernel_for, path_to
+from undirected.tasks.entries import observed_mean
 
 MOST_FIELDS = 30_000
 """Entries of the components' means: drawing the component takes so many sums for every chain."""
@@ -47,7 +48,7 @@ def centred_adam(rate: float, steps: int) -> optax.GradientTransformation:
 def log_likelihood_of(model: Any, rows: np.ndarray, key: Key[Array, ""]) -> float:
     """Mean log-likelihood of rows with the upper end of log Z: what is not known does not count."""
     found = ais(path_to(model), kernel_for(model), key, chains=CHAINS, betas=BETAS)
-    return float(log_likelihood(model, rows, found.interval[1]).mean)
+    return observed_mean(model, rows, found.interval[1])
 
 
 def best_of(mixture: Mixture, result: FitResult, valid: np.ndarray) -> FitResult:
@@ -61,7 +62,7 @@ def best_of(mixture: Mixture, result: FitResult, valid: np.ndarray) -> FitResult
     model = result.best_model
     both = bracket(path_to(model), kernel_for(model), seed=0, chains=CHAINS, betas=LAST_BETAS)
     before = float(mixture.log_likelihood(valid).mean())
-    after = float(log_likelihood(model, valid, both.log_z).mean)
+    after = observed_mean(model, valid, both.log_z)
     if both.meet and after - both.spread / 2 > before:
         return replace(result, best=after)
     start = MixtureRBM.from_mixture(*mixture.at_least(2), model.n_hidden, scale=0.0)
