@@ -88,14 +88,25 @@ from undirected.sampling import PerturbAndMap as PerturbAndMap
 from undirected.sampling import TemperedTransitions as TemperedTransitions
 from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
+from undirected.tasks import Solution as Solution
+from undirected.tasks import TableModel as TableModel
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
+from undirected.tasks import fit_table as fit_table
 from undirected.tasks import load as load
+from undirected.tasks import load_table as load_table
 from undirected.tasks import log_partition as log_partition
 from undirected.tasks import query as query
 from undirected.tasks import read_network as read_network
 from undirected.tasks import sample as sample
 from undirected.tasks import save as save
+from undirected.tasks import solve as solve
 from undirected.tasks import train_table as train_table
+from undirected.tasks import write_network as write_network
+from undirected.tasks.exchange import from_bqm as from_bqm
+from undirected.tasks.exchange import from_networkx as from_networkx
+from undirected.tasks.exchange import from_pgmpy as from_pgmpy
+from undirected.tasks.exchange import to_bqm as to_bqm
+from undirected.tasks.exchange import to_networkx as to_networkx
 
 __version__: str

@@ -339,18 +339,21 @@ def test_slow_steps_are_looked_at_often(method, hidden, steps):
     assert steps_at_once(settings, 784) == steps
 
 
-def test_a_new_fit_leaves_no_report_of_an_earlier_one(run, tmp_path):
+def test_every_fit_has_a_report_of_its_own(run, tmp_path):
     write_csv(tmp_path / "t.csv", copies(60), NAMES)
     report = tmp_path / "m" / "report.html"
     how = ["fit", "t.csv", "--out", "m", *QUICK]
     assert run(*how, "--method", "query-training")[0] == 0
-    assert "Calibration" in report.read_text()
+    page = report.read_text()
+    for title in ("Learning", "Held-out cells", "Calibration", "What hangs together", "Columns"):
+        assert f">{title}<" in page
     (tmp_path / "m" / "mine.html").write_text("mine")
-    assert run(*how)[0] == 0
-    assert not report.exists()
+    assert run(*how, "--model", "rbm")[0] == 0
+    assert report.read_text() != page
     assert (tmp_path / "m" / "mine.html").read_text() == "mine"
     report.write_text("<title>Mine</title>")
-    assert run(*how)[0] == 0
+    code, out, _ = run(*how, "--model", "rbm", "--json")
+    assert code == 0 and json.loads(out)["report"] is None
     assert report.read_text() == "<title>Mine</title>"
 
 

@@ -79,7 +79,7 @@ def test_faults_of_bytes(tmp_path):
     (tmp_path / "t.csv").write_bytes(b"a,b\nx,y\n\xff,z\n")
     with pytest.raises(BadFile, match="line 3: not UTF-8"):
         read_frame(tmp_path / "t.csv")
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\nx,y\n" * 99)[:40])
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\nx,y\n" * 99)[:20])
     with pytest.raises(BadFile, match="not a gzip file"):
         read_frame(tmp_path / "t.csv.gz")
     with pytest.raises(BadFile, match="unknown kind of table '.xlsx'"):
@@ -156,8 +156,8 @@ def test_polars_and_arrow(tmp_path):
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
 def test_what_is_written_is_read(tmp_path, name):
-    write_frame(tmp_path / name, {"a": ['x,"', "", "é\n"], "b": [1.5, float("nan"), 3.0]})
-    assert cells(read_frame(tmp_path / name)) == {"a": ['x,"', "", "é\n"], "b": ["1.5", "", "3"]}
+    write_frame(tmp_path / name, {"a": ['x,"', "", "é\nü"], "b": [1.5, float("nan"), 3.0]})
+    assert cells(read_frame(tmp_path / name)) == {"a": ['x,"', "", "é\nü"], "b": ["1.5", "", "3"]}
 
 
 def test_rows_and_mappings_are_tables():

@@ -42,7 +42,7 @@ def test_states(cells, kind, states):
     [
         ([str(20 + i % 50) for i in range(N)], "real", 0),
         ([f"{i / 7:.2f}" for i in range(N)], "real", 2),
-        (["-1.5e3", "2", "", "7"] * 15, "real", 1),
+        (["-1.5e-1", "2", "", "7"] * 15, "real", 2),
         ([str(max(0, i - 20) * 10) for i in range(N)], "nonnegative", 0),
         (np.arange(N) % 20 / 4, "nonnegative", 2),
     ],
@@ -76,6 +76,8 @@ def test_numbers(cells, kind, decimals):
 )
 def test_columns_that_are_left_out(cells, why):
     assert why in only(cells)
+    if why == "dates or times":
+        return  # the user may have them as states
     kind = "category" if "300" in why else "binary"
     with pytest.raises(BadFile, match="the column 'c'"):
         only(cells, types={"c": kind})

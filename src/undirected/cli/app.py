@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from undirected.cli.choices import EVALUATE_METHODS, METHODS, MODELS, QUERY_METHODS
+
 app = typer.Typer(
     name="undirected",
     help="Undirected graphical models: learn them, query them, sample from them.",
@@ -105,9 +107,10 @@ def fit(
     model: Annotated[
         str,
         typer.Option(
-            help="mixture-rbm (a mixture, hidden units on top), rbm (hidden units) or ising (pairs "
-            "only); default: by the method.",
-            autocompletion=_complete("mixture-rbm", "rbm", "ising"),
+            help="mixture-rbm (a mixture, hidden units on top), rbm, ising (pairs only), mixed "
+            "(columns of any kind), deep, semi-restricted, gaussian, nonnegative or potts; "
+            "default: by the columns.",
+            autocompletion=_complete(*MODELS),
         ),
     ] = "auto",
     method: Annotated[
@@ -115,7 +118,7 @@ def fit(
         typer.Option(
             help="pcd, cd, pl (pseudo-likelihood), bp, exact or query-training; "
             "default: by the table.",
-            autocompletion=_complete("pcd", "cd", "pl", "bp", "exact", "query-training"),
+            autocompletion=_complete(*METHODS),
         ),
     ] = "auto",
     hidden: Annotated[
@@ -194,7 +197,7 @@ def query(
         str,
         typer.Option(
             help="bp, mf (mean field), gibbs or exact.",
-            autocompletion=_complete("bp", "mf", "gibbs", "exact"),
+            autocompletion=_complete(*QUERY_METHODS),
         ),
     ] = "bp",
     seed: Seed = 0,
@@ -246,7 +249,7 @@ def evaluate(
         str,
         typer.Option(
             help="exact, ais, or auto: exact where that is possible.",
-            autocompletion=_complete("auto", "exact", "ais"),
+            autocompletion=_complete("auto", *EVALUATE_METHODS),
         ),
     ] = "auto",
     chains: Annotated[int, typer.Option(help="Chains of AIS.")] = 200,
@@ -262,6 +265,47 @@ def evaluate(
     from undirected.cli.evaluate import evaluate_table
 
     evaluate_table(model, table, header, method, chains, betas, seed, as_json)
+
+
+@app.command()
+def describe(model: ModelFolder, as_json: AsJson = False) -> None:
+    """Say what a model is: kind, size, columns, training, scores and strongest couplings."""
+    from undirected.cli.describe import describe_folder
+
+    describe_folder(model, as_json)
+
+
+@app.command()
+def solve(
+    model: Annotated[Path, typer.Argument(help="A network: .uai, MARKOV or BAYES; gz or xz too.")],
+    out: Annotated[Path, typer.Option(help="The answer, in the competition's format.")],
+    evidence: Annotated[
+        Path | None, typer.Option(help="Observed variables: a .evid file of the UAI format.")
+    ] = None,
+    task: Annotated[
+        str,
+        typer.Option(help="mar (marginals), pr (log Z), map (best state) or mmap (marginal MAP)."),
+    ] = "mar",
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="When the process ends at the latest, with an answer.")
+    ] = 20.0,
+    memory: Annotated[str, typer.Option(help="For tables, such as 500M or 4G.")] = "4G",
+    maximise: Annotated[
+        str, typer.Option(help="The variables of --task mmap, such as 3,17,40.")
+    ] = "",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Marginals, log Z or best states of a network, exact where time and memory allow.
+
+    Where they do not, the answer improves until the time is up, and says so; Ctrl-C gives the best
+    so far. The answer is also written as JSON, beside the file.
+
+    [dim]undirected solve model.uai --evidence model.uai.evid --task mar --out model.MAR[/]
+    """
+    from undirected.cli.solve import solve_file
+
+    solve_file(model, evidence, task, seconds, memory, maximise, out, seed, as_json)
 
 
 @app.command()

@@ -4,7 +4,8 @@ from difflib import get_close_matches
 
 from undirected.core.errors import UndirectedError
 
-MODELS = ("mixture-rbm", "rbm", "ising")
+MODELS = ("mixture-rbm", "rbm", "ising", "mixed", "deep", "semi-restricted", "gaussian")
+MODELS += ("nonnegative", "potts")
 METHODS = ("pcd", "cd", "pl", "bp", "exact", "query-training")
 
 QUERY_METHODS = ("bp", "mf", "gibbs", "exact", "map")

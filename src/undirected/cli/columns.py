@@ -8,6 +8,7 @@ import numpy as np
 from undirected.cli import console
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
+from undirected.io.delimited import sniff
 from undirected.io.frames import Frame, kind_of, read_frame
 from undirected.io.infer import infer_schema, parse_types, zero_one_schema
 from undirected.io.tables import Table, read_table
@@ -48,10 +49,8 @@ def read_to_fit(path: Path, wishes: Wishes, grey: bool) -> tuple[Table, Schema]:
             refusal = error
         else:
             return table, zero_one_schema(table.values, table.names, wishes.label)
-    if grey and refusal:
-        raise refusal
     frame = read_frame(path, header=wishes.header, delimiter=_delimiter(wishes.delimiter))
-    if refusal and _is_nearly_zero_one(frame):
+    if refusal and (_is_nearly_grey(frame) if grey else _is_nearly_zero_one(frame)):
         raise refusal
     schema = infer_schema(
         frame,
@@ -136,6 +135,22 @@ def _names(text: str | None) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")
+
+
+def _is_nearly_grey(frame: Frame) -> bool:
+    """Whether all columns are numbers, of which all but a few in a hundred lie between 0 and 1."""
+    if any(cells.dtype.kind not in "buif" for cells in frame.cells.values()):
+        return False
+    inside = [np.isnan(c) | ((c >= 0) & (c <= 1)) for c in frame.cells.values()]
+    return bool(np.mean(inside) > 0.97)
+
+
+def is_plain(path: Path) -> bool:
+    """Whether the reader of tables of 0 and 1 takes a file: commas, or an array."""
+    kind = kind_of(path)
+    if kind != ".csv" or not path.is_file():
+        return kind in (".csv", ".npy", ".npz")
+    return path.suffix.lower() == ".csv" and sniff(path) == ","
 
 
 def _is_nearly_zero_one(frame: Frame) -> bool:

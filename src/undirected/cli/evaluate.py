@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from undirected.cli import console
-from undirected.cli.answer import open_model, read_for
-from undirected.tasks import Evaluation, evaluate
+from undirected.cli.answer import Saved, open_model, read_for
+from undirected.cli.choices import EVALUATE_METHODS, check_choice
+from undirected.tasks import Evaluation
 from undirected.tasks.evaluate import check_lowerable
 from undirected.tasks.yardsticks import lines_of
 
@@ -21,26 +24,45 @@ def evaluate_table(
     js: bool,
 ) -> None:
     """Print the log-likelihood of a table under a model."""
+    check_choice("evaluate: method", method, EVALUATE_METHODS)
     saved = open_model(folder)
     check_lowerable("evaluate", saved.model)
     rows = read_for(saved, table, header)
     bar = console.Bar("evaluate", "rows")
     with bar.running():
-        found = evaluate(
-            saved.model,
-            rows,
-            method=method,
-            means=saved.means,
-            chains=chains,
-            betas=betas,
-            seed=seed,
-            progress=bar.update,
+        found = saved.table.score(
+            rows, method=method, chains=chains, betas=betas, seed=seed, progress=bar.update
         )
     beside = {
         name: float(mixture.log_likelihood(rows).mean())
         for name, mixture in saved.yardsticks.items()
     }
-    console.result(_summary(found) | {"beside": beside}, js, _lines(found) + lines_of(beside))
+    label, lines = _label_score(saved, rows), _lines(found) + lines_of(beside)
+    if label:
+        lines.append(f"{label['name']} from the other columns: {label['told']}")
+    if saved.schema is not None and saved.schema.kinds & {"real", "nonnegative"}:
+        lines.append("note: densities of numbers are those of their standardised values")
+    summary = _summary(found) | {"beside": beside, "label": label}
+    console.result(summary, js, lines)
+
+
+def _label_score(saved: Saved, rows: np.ndarray) -> dict[str, Any] | None:
+    """How well the label is found from the other columns."""
+    if saved.schema is None or saved.schema.label is None:
+        return None
+    j = saved.schema.names.index(saved.schema.label)
+    known = rows[~np.isnan(rows[:, j])]
+    if not len(known):
+        return None
+    asked = known.copy()
+    asked[:, j] = np.nan
+    answer = saved.table.answers(asked)[j]
+    if answer.probabilities is None:
+        assert answer.mean is not None
+        error = float(np.sqrt(np.mean((answer.mean - answer.column.decode(known[:, j])) ** 2)))
+        return {"name": answer.column.name, "rmse": error, "told": f"error {error:.4g} (rms)"}
+    right = float((answer.probabilities.argmax(1) == known[:, j]).mean())
+    return {"name": answer.column.name, "accuracy": right, "told": f"{right:.1%} right"}
 
 
 def _summary(found: Evaluation) -> dict[str, Any]:
@@ -76,10 +98,13 @@ def _lines(found: Evaluation) -> list[str]:
         lines.append(f"pseudo-log-likelihood    {pl.mean:.3f} ± {pl.stderr:.3f}")
     if found.held_out is not None:
         bits = found.held_out
-        lines.append(f"a held-out entry         {bits.mean:.4f} ± {bits.stderr:.4f} bits")
+        lines.append(f"bits per hidden entry    {bits.mean:.4f} ± {bits.stderr:.4f}")
     holes = found.rows - found.complete_rows
     if holes:
-        lines.append(f"note: {holes:,} rows with missing entries count by what is observed in them")
+        lines.append(
+            f"note: {holes:,} of {found.rows:,} rows have missing entries; their likelihood is "
+            "that of what is there"
+        )
     if found.hidden_sums == "ais":
         what = "missing entries" if holes else "hidden units"
         lines.append(f"note: {what} summed out by AIS, which is a little low in expectation")

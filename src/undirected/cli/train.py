@@ -13,18 +13,18 @@ import numpy as np
 from undirected.cli import console
 from undirected.cli.choices import check_choices
 from undirected.cli.columns import Wishes, read_to_fit, tell_schema
-from undirected.cli.query_report import remove_report, write_report
+from undirected.cli.fit_report import write_fit_report
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, locked
-from undirected.inference import QueryNetwork
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
 from undirected.io.tables import Table
 from undirected.learning import Progress
 from undirected.tasks import Settings, Trained, train_table
-from undirected.tasks.train_table import choose, column_means, score_name
+from undirected.tasks.table_model import columns_of, settings_for, table_model
+from undirected.tasks.train_table import choose_for, score_name
 from undirected.tasks.yardsticks import (
     dump_yardsticks,
     lines_of,
@@ -39,7 +39,9 @@ def fit_table(
     """Fit a model to a table and write its folder."""
     check_choices(settings)
     table, schema = read_to_fit(path, wishes, grey=settings.method == "query-training")
-    settings = choose(settings, table.values)
+    settings = settings_for(settings, schema)
+    columns = columns_of(settings, schema)
+    settings = choose_for(settings, columns, table.values)
     image_shape(settings.image, len(table.names))
     console.say(
         f"{path}: {len(table.values):,} rows of {len(table.names)} columns, "
@@ -48,62 +50,64 @@ def fit_table(
     tell_schema(schema, len(table.values))
     with locked(out, "fitting a model"):
         work = _prepare(out, settings, table, schema, fresh)
-        _fit(table, schema, out, work, settings, as_json)
+        _fit(table, schema, columns, out, work, settings, as_json)
 
 
 def _fit(
-    table: Table, schema: Schema, out: Path, work: Path, settings: Settings, as_json: bool
+    table: Table,
+    schema: Schema,
+    columns: Schema | None,
+    out: Path,
+    work: Path,
+    settings: Settings,
+    as_json: bool,
 ) -> None:
     """Train, and write the model, its report and the summary."""
     started = time.monotonic()
     image = image_shape(settings.image, len(table.names))
-    trained = train_with_bar(table.values, settings, work)
+    trained = train_with_bar(table.values, settings, work, columns=columns)
     result = trained.result
     if result.stopped == "interrupted":
         raise console.Interrupted(
             f"fit: interrupted at step {result.step}; give the same command again to go on"
         )
-    yardsticks = make_yardsticks(trained.train, trained.mixture)
-    extra = {
-        "names": table.names,
-        "image": image,
-        "means": column_means(trained.train).tolist(),
-        "settings": asdict(settings),
-        "yardsticks": dump_yardsticks(yardsticks),
-    }
+    fitted = table_model(trained, schema)
+    yardsticks = make_yardsticks(trained.train, trained.mixture) if trained.mixture else {}
+    score, best = _score(trained)
+    beside = scores_beside(score, yardsticks, trained.valid, settings.seed)
+    extra = {"names": table.names, "image": image, **fitted.notes}
+    if yardsticks:
+        extra["yardsticks"] = dump_yardsticks(yardsticks)
     if not schema.is_zero_one or schema.label:
         extra["schema"] = schema.to_json()
-    model, report = result.best_model, None
-    name, scale = score_name(settings, trained.valid)
-    if isinstance(model, QueryNetwork):
-        if len(trained.valid):
-            report = write_report(
-                out, model, trained.train, trained.valid, table.names, settings.seed
-            )
-        extra["query"] = {"layers": model.layers, "strength": float(model.strength)}
-        model = model.model
-    best = None if result.best is None else scale * result.best
-    beside = scores_beside(name, yardsticks, trained.valid, settings.seed)
-    if report is None:
-        remove_report(out)
-    save_model(out, model, extra)
-    shutil.rmtree(work / "checkpoints", ignore_errors=True)
     summary = {
         "model": str(out),
         "rows": len(table.values),
         "columns": len(table.names),
         "steps": result.step,
         "stopped": result.stopped,
-        f"validation_{name}": best,
+        f"validation_{score}": best,
         "beside": beside,
+    }
+    extra |= {"rows": summary["rows"], "scores": {f"validation_{score}": best}}
+    save_model(out, fitted.model, extra)
+    shutil.rmtree(work / "checkpoints", ignore_errors=True)
+    report = write_fit_report(out, trained, fitted, summary | {"settings": asdict(settings)}, image)
+    summary |= {
         "report": report and str(report),
         "seconds": round(time.monotonic() - started, 2),
         "settings": asdict(settings),
     }
-    score = "" if best is None else f", validation {_in_words(name)} {best:.3f}"
-    line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{score}"
+    told = "" if best is None else f", validation {_in_words(score)} {best:.3f}"
+    line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{told}"
     more = [f"Wrote {report}"] if report else []
     console.result(summary, as_json, [line, *lines_of(beside), *more])
+
+
+def _score(trained: Trained) -> tuple[str, float | None]:
+    """The name and the value of the score by which the best step was chosen."""
+    name, sign = score_name(trained.settings, trained.valid)
+    return name, None if trained.result.best is None else sign * trained.result.best
 
 
 def _in_words(name: str) -> str:
@@ -113,7 +117,11 @@ def _in_words(name: str) -> str:
 
 
 def train_with_bar(
-    values: np.ndarray, settings: Settings, work: Path, title: str = "fit"
+    values: np.ndarray,
+    settings: Settings,
+    work: Path,
+    title: str = "fit",
+    columns: Schema | None = None,
 ) -> Trained:
     """Fit with a progress bar; checkpoints and metrics go to the folder `work`."""
     bar = console.Bar(title)
@@ -126,6 +134,7 @@ def train_with_bar(
         return train_table(
             values,
             settings,
+            columns=columns,
             store=Checkpoints(work / "checkpoints"),
             log=MetricsLog(work / "metrics.jsonl"),
             on_event=show,

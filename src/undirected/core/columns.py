@@ -119,13 +119,13 @@ class Column:
     def _encode_numbers(self, array: np.ndarray, place: Place | None) -> np.ndarray:
         if not self.is_discrete:
             return self._standardised(array.astype(np.float64), place)
-        values, inverse = np.unique(array.astype(np.float64), return_inverse=True)
         if array.dtype.kind == "b" and self.kind == "binary":
             return array.astype(np.float32)
-        first = [int(np.argmax(inverse == i)) for i in range(len(values))]
+        numbers = array.astype(np.float64)
+        values, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         codes = [
-            math.nan if v != v else self._find_state(v, first[i], place)
-            for i, v in enumerate(values)
+            math.nan if v != v else self._find_state(float(v), int(row), place)
+            for v, row in zip(values, first, strict=True)
         ]
         return np.array(codes, np.float32)[inverse].reshape(array.shape)
 
@@ -135,6 +135,8 @@ class Column:
         found = self.number.get(word)
         if found is None and isinstance(word, str):
             found = self.number.get(word.lower(), self.number.get(as_number(word)))
+        elif found is None:  # a number that was rounded to float32
+            found = self.number.get(float(f"{word:.7g}"))
         if found is None:
             some = ", ".join(self.states[:8]) + (", ..." if self.n_states > 8 else "")
             raise UndirectedError(

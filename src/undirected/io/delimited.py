@@ -79,7 +79,7 @@ def read(
     if not first:
         raise BadFile(f"{path}: the file is empty; wanted rows of cells")
     named = _has_header(path, [cells for _, cells in first]) if header is None else header
-    width = _width([cells for _, cells in first])
+    width = _width([cells for _, cells in first], named)
     titles = first[0][1] if named else [""] * width
     names = clean_names(titles[:width] + [""] * (width - len(titles)), path)
     columns, lines = _columns(rows, names, path, skip=named)
@@ -117,9 +117,13 @@ def _open(path: Path) -> Any:
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else open(path, "rb")
 
 
-def _width(rows: list[list[str]]) -> int:
-    """Cells of a row, without those after a trailing delimiter that no row fills."""
-    width = max(map(len, rows))
+def _width(rows: list[list[str]], named: bool) -> int:
+    """Cells of a row: as many as there are names, or as most rows have.
+
+    Those after a trailing delimiter, which nothing fills, do not count.
+    """
+    widths = [len(row) for row in rows]
+    width = widths[0] if named else max(set(widths), key=widths.count)
     while width > 1 and not any(row[width - 1 : width] not in ([], [""]) for row in rows):
         width -= 1
     return width

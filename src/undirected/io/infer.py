@@ -143,7 +143,7 @@ def _column(frame: Frame, name: str, kind: str | None, label: bool) -> Column:
         raise Left("every cell is missing")
     if not odd:
         values = np.array([math.nan if n is None else n for n in numbers])
-        decimals = max(len(w.lower().partition("e")[0].partition(".")[2]) for w in words)
+        decimals = max(map(_digits, words))
         return _of_numbers(name, values, kind, label, frame, decimals)
     if kind in ("real", "nonnegative") or (kind is None and _are_slips(words, odd, there)):
         more = "" if kind else ", as the other cells of the column are"
@@ -216,7 +216,7 @@ def _of_numbers(
     if kind in ("binary", "category"):
         if len(found) > MOST_STATES or (kind == "binary" and len(found) != 2):
             raise Left(f"it has {len(found)} different numbers, too many for a {kind} column")
-        states = tuple(as_word(float(value)) for value in found)
+        states = tuple(as_word(float(f"{value:.7g}")) for value in found)
         return Column(name, kind, states, missing=missing)  # type: ignore[arg-type]
     if kind == "nonnegative" and found[0] < 0:
         row = int(np.argmax(values < 0))
@@ -255,7 +255,7 @@ def _declared(frame: Frame, name: str) -> Column:
     if missing == len(frame):
         raise Left("every cell is missing")
     if len(states) < 2:
-        raise Left(f"every cell is {states[0]:.40}")
+        raise Left(f"every cell is {next(iter(states), ''):.40}")
     if len(states) > MOST_STATES:
         raise Left(f"{len(states)} states, more than {MOST_STATES}; merge the rare ones")
     return Column(name, "binary" if len(states) == 2 else "category", states, missing=missing)
@@ -291,6 +291,12 @@ def _ordered(states: list[str]) -> tuple[str, ...]:
 def _rank(word: str) -> tuple[bool, float, str]:
     value = as_number(word)
     return value is None, value or 0.0, word
+
+
+def _digits(word: str) -> int:
+    """Digits after the point of a number as it is written; those of 1.5e-2 are 3."""
+    mantissa, _, power = word.lower().partition("e")
+    return max(0, len(mantissa.partition(".")[2]) - int(power or 0))
 
 
 def _decimals(values: np.ndarray) -> int:

@@ -130,7 +130,7 @@ def query(
         if given is not None:
             raise UndirectedError("query: got both rows and given; put what is known into the rows")
         found = answer_rows(model, rows, method=method, key=key, seed=seed)
-        return _by_column(model.table, found) if has_columns(model) else found.values
+        return by_column(model.table, found) if has_columns(model) else found.values
     check_model("query", model)
     layout = model.layout
     if has_columns(model):
@@ -139,7 +139,7 @@ def query(
         found = answer_rows(model, cells, method=method, key=key, seed=seed)
         table = model.table
         seen = [table.labels[i] for i in np.flatnonzero(~np.isnan(cells[0]))]
-        answers = _by_column(table, found).row(skip=seen)
+        answers = by_column(table, found).row(skip=seen)
         return {name: answers[name] for name in table.labels if name in answers}
     check_discrete("query: an answer by names", *layout.blocks)
     row = evidence_row("query", layout, given)
@@ -305,7 +305,7 @@ def _by_chains(
     return Answers(np.where(np.isnan(values), means, values), settled, std)
 
 
-def _by_column(table: TableUnits, found: Answers) -> TableAnswers:
+def by_column(table: TableUnits, found: Answers) -> TableAnswers:
     """Answers of units as answers of columns."""
     probabilities, mean, std = {}, {}, {}
     for i, name in enumerate(table.labels):

@@ -169,12 +169,20 @@ def _train_other(
 ) -> Trained:
     """`train_table` of a model of `table_models`."""
     kinds = TableUnits.of(default_columns(settings.model, table) if columns is None else columns)
-    check_columns(settings.model, kinds)
-    _check_settings(settings, table)
-    settings = choose_columns(settings, kinds, table)
+    settings = choose_for(settings, kinds, table)
     train, valid = split(table, settings)
     result = train_columns(train, valid, settings, kinds, given, **options)
     return Trained(result.best_model, settings, result, train, valid)
+
+
+def choose_for(settings: Settings, columns: Any, values: np.ndarray) -> Settings:
+    """`choose` for columns of any kind; None are those of a model of 0/1 columns."""
+    if columns is None:
+        return choose(settings, values)
+    kinds = TableUnits.of(columns)
+    check_columns(settings.model, kinds)
+    _check_settings(settings, values)
+    return choose_columns(settings, kinds, values)
 
 
 def train_rows(
@@ -196,10 +204,10 @@ def train_rows(
         coded = whole.astype(np.float32)
     batches = Batches(coded, settings.batch, settings.seed, transform=_decode)
     steps = batches.steps(settings.epochs)
-    start, mixed = new_model(train, settings, mixture), settings.model == "mixture-rbm"
+    mixed = settings.model == "mixture-rbm"
     adam = centred_adam if mixed else falling_adam
     result = run_fit(
-        start,
+        new_model(train, settings, mixture),
         objective(settings),
         adam(settings.learning_rate, steps),
         batches,
@@ -214,7 +222,7 @@ def train_rows(
         log=log,
         on_event=on_event,
     )
-    return best_of(start, result, valid) if mixed else result
+    return best_of(mixture, result, valid) if mixed else result
 
 
 def choose(settings: Settings, values: np.ndarray) -> Settings:
@@ -231,7 +239,7 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
         method = "pl" if model == "ising" and not missing else "pcd"
     if model == "mixture-rbm" and method != "pcd":
         raise UndirectedError(
-            f"fit: a mixture-rbm is learned by pcd, not {method}; use --model rbm"
+            f"fit: a mixture-rbm is learned by pcd, not by {method}; use model rbm"
         )
     if missing and method == "pl":
         raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
