@@ -239,7 +239,7 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
         method = "pl" if model == "ising" and not missing else "pcd"
     if model == "mixture-rbm" and method != "pcd":
         raise UndirectedError(
-            f"fit: a mixture-rbm is learned by pcd, not {method}; use --model rbm"
+            f"fit: a mixture-rbm is learned by pcd, not by {method}; use model rbm"
         )
     if missing and method == "pl":
         raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
@@ -363,6 +363,24 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
         return -float(totals.sum() / counts.sum() / np.log(2))
 
     return bits
+
+
+def score_name(settings: Settings, valid: np.ndarray) -> tuple[str, float]:
+    """What `FitResult.best` is, and the sign with which it is told: bits are the fewer the better.
+
+    The names are "log_likelihood", "pseudo_log_likelihood", "bits_per_target" (of random queries),
+    "bits_per_output" (of a conditional model) and "bits_per_held_out_entry".
+    """
+    if settings.model == "mixture-rbm":
+        return "log_likelihood", 1.0
+    if settings.model == "conditional":
+        return "bits_per_output", -1.0
+    plain = settings.model in ("rbm", "ising")
+    if plain and settings.method == "query-training":
+        return "bits_per_target", -1.0
+    if settings.model == "nonnegative" or (plain and not np.isnan(valid).any()):
+        return "pseudo_log_likelihood", 1.0
+    return "bits_per_held_out_entry", -1.0
 
 
 _losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being fitted
