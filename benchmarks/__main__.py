@@ -4,9 +4,12 @@ Every contestant runs in a fresh process; peers have virtual environments of the
 first run. Repetitions are interleaved, answers are compared, compilation is timed apart. Writes a
 record and a page. `--quick` takes under five minutes once the peers are installed, the full run
 about twenty-five. Close what else runs on the machine first.
+
+`python -m benchmarks tables` is about how well the default settings learn binary tables.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -22,12 +25,22 @@ FULL = {"repeats": 15, "seconds": 20.0}
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["uai"]:
+        from benchmarks.uai.run import main as run_uai
+
+        return run_uai(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["speed", "tables"], default="speed")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repetitions")
     parser.add_argument("--only", default="", help="only cases whose name contains this")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="environments")
     arguments = parser.parse_args()
+    if arguments.what == "tables":
+        from benchmarks import tables
+
+        tables.main(arguments.quick, arguments.only, arguments.out)
+        return
     profile = "quick" if arguments.quick else "full"
     config, began = QUICK if arguments.quick else FULL, time.perf_counter()
     rows: list[Row] = []

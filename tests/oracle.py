@@ -99,6 +99,19 @@ def semi_restricted(weights, visible_bias, hidden_bias, lateral, label_states: i
     return from_log_weights(plain.states, plain.log_weights + pairs)
 
 
+def mixture_rbm(weights, components, visible_bias, hidden_bias, component_bias) -> Truth:
+    """Joint distribution over (v, h, z) of an RBM with one more hidden unit, the one-hot z."""
+    w, u, b, c, d = (
+        np.asarray(a, np.float64)
+        for a in (weights, components, visible_bias, hidden_bias, component_bias)
+    )
+    V, H = w.shape
+    states = grouped_states([1] * (V + H) + [u.shape[1]])
+    v, h, z = states[:, :V], states[:, V : V + H], states[:, V + H :]
+    pairs = np.einsum("si,ij,sj->s", v, w, h) + np.einsum("si,ik,sk->s", v, u, z)
+    return from_log_weights(states, pairs + v @ b + h @ c + z @ d)
+
+
 def pairwise(matrix, bias, offset: float = 0.0) -> Truth:
     """sum_{i<j} w_ij x_i x_j + b' x + offset over {0, 1}^n; the upper triangle counts."""
     upper = np.triu(np.asarray(matrix, np.float64), 1)

@@ -157,6 +157,9 @@ DRAW = {
     "GaussianRBM.create": lambda *a, **k: un.GaussianRBM.create(3, 2, *a, **k),
     "ConditionalRBM.create": lambda *a, **k: un.ConditionalRBM.create(3, 2, 4, *a, **k),
     "SemiRestrictedBM.create": lambda *a, **k: un.SemiRestrictedBM.create(3, 2, *a, **k),
+    "MixtureRBM.from_mixture": lambda *a, **k: un.MixtureRBM.from_mixture(
+        [0.0, 0.0], [[0.2, 0.5], [0.6, 0.9]], 3, *a, **k
+    ),
     "GridMRF.create": lambda *a, **k: un.GridMRF.create((2, 2), (1, 1), *a, **k),
     "run_chains": lambda *a, **k: (
         un.run_chains(un.Gibbs(), spins(), jnp.zeros((2, 3)), *a, samples=4, **k).x

@@ -13,7 +13,7 @@ import numpy as np
 
 from tests import oracle
 from undirected.core import graph
-from undirected.models import RBM, Ising, Potts, SemiRestrictedBM
+from undirected.models import RBM, Ising, MixtureRBM, Potts, SemiRestrictedBM
 
 Case = tuple[Any, oracle.Truth]
 
@@ -59,6 +59,15 @@ def semi_restricted(seed: int) -> Case:
     lateral = _normal(rng, 3, 3)
     truth = oracle.semi_restricted(*parts, lateral, label_states=3)
     return SemiRestrictedBM(RBM(*parts, label_states=3), lateral), truth
+
+
+def mixture_rbm(seed: int) -> Case:
+    """Binary hiddens and a component of three states."""
+    rng = np.random.default_rng(seed)
+    parts = (_normal(rng, *shape) for shape in ((4, 2), (4, 3), (4,), (2,), (3,)))
+    weights, components, *biases = parts
+    truth = oracle.mixture_rbm(weights, components, *biases)
+    return MixtureRBM(weights, components, *biases), truth
 
 
 def dense_ising(seed: int) -> Case:
@@ -117,6 +126,7 @@ CASES: dict[str, Callable[[int], Case]] = {
         label_rbm,
         only_label_rbm,
         semi_restricted,
+        mixture_rbm,
         dense_ising,
         torus_ising,
         tree_ising,
@@ -125,3 +135,13 @@ CASES: dict[str, Callable[[int], Case]] = {
         potts,
     )
 }
+SOME = [
+    "rbm",
+    "label_rbm",
+    "semi_restricted",
+    "dense_ising",
+    "torus_ising",
+    "potts",
+    "mixture_rbm",
+]
+"""A case of every kind; the others are variations."""

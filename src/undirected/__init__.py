@@ -12,24 +12,30 @@ __version__ = "0.2.0"
 
 # Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
+    "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
-    "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising ModelPath "
-    "NonnegativeBM Potts RBM SemiRestrictedBM discrete markov_network quadratic_model tempered",
+    "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising MixedRBM "
+    "MixtureRBM "
+    "ModelPath NonnegativeBM Potts RBM SemiRestrictedBM discrete markov_network quadratic_model "
+    "tempered",
     "undirected.factors": "Bilinear Edges Factor Symmetric at_most count logical_and logical_or "
     "pool potts sparse_tables tables third_order",
     "undirected.inference": "BeliefPropagation Elimination Exact ImprovedSusceptibility Inference "
     "LinearProgram MPLP MaxProduct MeanField MixedProduct QueryNetwork SumProduct Susceptibility "
     "TAP Transfer TreeReweighted",
-    "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients ParallelTempering "
-    "PerturbAndMap TemperedTransitions run_chains",
+    "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients MixedGibbs "
+    "MixtureGibbs "
+    "ParallelTempering PerturbAndMap TemperedTransitions run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
+    "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",
-    "undirected.tasks": "Settings Solution evaluate fit load log_partition query read_network "
-    "sample save solve train_table",
+    "undirected.tasks.exchange": "from_bqm from_networkx from_pgmpy to_bqm to_networkx",
+    "undirected.tasks": "Settings Solution TableModel evaluate fit fit_table load load_table "
+    "log_partition query read_network sample save solve train_table write_network",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}

@@ -2,6 +2,8 @@
 
 from undirected import sklearn as sklearn
 from undirected.core import graph as graph
+from undirected.core.columns import Column as Column
+from undirected.core.columns import Schema as Schema
 from undirected.core.errors import UndirectedError as UndirectedError
 from undirected.core.graph import Graph as Graph
 from undirected.core.potentials import Beliefs as Beliefs
@@ -46,6 +48,7 @@ from undirected.inference import SumProduct as SumProduct
 from undirected.inference import Susceptibility as Susceptibility
 from undirected.inference import Transfer as Transfer
 from undirected.inference import TreeReweighted as TreeReweighted
+from undirected.io.infer import infer_schema as infer_schema
 from undirected.io.tables import read_table as read_table
 from undirected.io.tables import write_table as write_table
 from undirected.learning import Batches as Batches
@@ -64,6 +67,8 @@ from undirected.models import FactorGraph as FactorGraph
 from undirected.models import GaussianRBM as GaussianRBM
 from undirected.models import GridMRF as GridMRF
 from undirected.models import Ising as Ising
+from undirected.models import MixedRBM as MixedRBM
+from undirected.models import MixtureRBM as MixtureRBM
 from undirected.models import ModelPath as ModelPath
 from undirected.models import NonnegativeBM as NonnegativeBM
 from undirected.models import Potts as Potts
@@ -76,15 +81,20 @@ from undirected.sampling import BlockGibbs as BlockGibbs
 from undirected.sampling import DiscreteLangevin as DiscreteLangevin
 from undirected.sampling import Gibbs as Gibbs
 from undirected.sampling import GibbsWithGradients as GibbsWithGradients
+from undirected.sampling import MixedGibbs as MixedGibbs
+from undirected.sampling import MixtureGibbs as MixtureGibbs
 from undirected.sampling import ParallelTempering as ParallelTempering
 from undirected.sampling import PerturbAndMap as PerturbAndMap
 from undirected.sampling import TemperedTransitions as TemperedTransitions
 from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
 from undirected.tasks import Solution as Solution
+from undirected.tasks import TableModel as TableModel
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
+from undirected.tasks import fit_table as fit_table
 from undirected.tasks import load as load
+from undirected.tasks import load_table as load_table
 from undirected.tasks import log_partition as log_partition
 from undirected.tasks import query as query
 from undirected.tasks import read_network as read_network
@@ -92,5 +102,11 @@ from undirected.tasks import sample as sample
 from undirected.tasks import save as save
 from undirected.tasks import solve as solve
 from undirected.tasks import train_table as train_table
+from undirected.tasks import write_network as write_network
+from undirected.tasks.exchange import from_bqm as from_bqm
+from undirected.tasks.exchange import from_networkx as from_networkx
+from undirected.tasks.exchange import from_pgmpy as from_pgmpy
+from undirected.tasks.exchange import to_bqm as to_bqm
+from undirected.tasks.exchange import to_networkx as to_networkx
 
 __version__: str

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from undirected.cli import main
+from undirected.cli.console import Interrupted
 from undirected.tasks.train_table import Settings, steps_at_once
 
 
@@ -173,8 +174,11 @@ def test_malformed_tables_get_their_own_message(run, tmp_path, kind):
     ("arguments", "wanted"),
     [
         (["fit", "none.csv"], "no such file"),
-        (["fit", "table.csv", "--model", "dbn"], "model 'dbn' is unknown; pass rbm or ising"),
-        (["fit", "table.csv", "--method", "sgd"], "method 'sgd' is unknown"),
+        (["fit", "none.csv", "--model", "dbn"], "model 'dbn' is unknown; pass one of"),
+        (["fit", "none.csv", "--model", "isng"], "model 'isng' is unknown; did you mean ising?"),
+        (["fit", "none.csv", "--method", "sgd"], "method 'sgd' is unknown"),
+        (["fit", "none.csv", "--method", "exakt"], "did you mean exact?"),
+        (["query", "nowhere", "table.csv", "--method", "bpp"], "did you mean bp?"),
         (["fit", "table.csv", "--image", "3x3"], "3x3 has 9 pixels, the table has 6 columns"),
         (["fit", "table.csv", "--image", "six"], "not a shape"),
         (["fit", "table.csv", "--hidden", "0"], "hidden is 0"),
@@ -258,7 +262,7 @@ def test_an_interrupted_fit_does_not_go_on_with_other_values(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["query", "model", "t.csv", "--out", "a.txt"], "unknown kind of table"),
+        (["query", "model", "t.csv", "--out", "a.xlsx"], "unknown kind of table"),
         (["query", "model", "t.csv", "--out", "a.csv", "--completion", "a.csv"], "two outputs"),
         (["query", "model", "t.csv", "--out", "here.csv"], "this is a folder"),
         (["sample", "model", "--out", "t.csv/a.csv"], "cannot be made"),
@@ -309,20 +313,21 @@ def test_a_report_of_nothing_is_refused(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "code", "words"),
     [
-        (KeyboardInterrupt(), "interrupted"),
-        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating"), "out of memory"),
-        (OverflowError("too large"), "too large"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (Interrupted("stopped at step 3"), 130, "stopped at step 3"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating"), 1, "out of memory"),
+        (OverflowError("too large"), 1, "too large"),
     ],
 )
-def test_interrupts_and_lack_of_memory_end_with_a_reason(run, monkeypatch, error, words):
+def test_interrupts_and_lack_of_memory_end_with_a_reason(run, monkeypatch, error, code, words):
     def fail(*_):
         raise error
 
     monkeypatch.setattr("undirected.cli.papers.list_data", fail)
-    code, _, err = run("data", "list")
-    assert code == 1 and words in err and "Traceback" not in err
+    found, _, err = run("data", "list")
+    assert found == code and words in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize(
@@ -334,18 +339,21 @@ def test_slow_steps_are_looked_at_often(method, hidden, steps):
     assert steps_at_once(settings, 784) == steps
 
 
-def test_a_new_fit_leaves_no_report_of_an_earlier_one(run, tmp_path):
+def test_every_fit_has_a_report_of_its_own(run, tmp_path):
     write_csv(tmp_path / "t.csv", copies(60), NAMES)
     report = tmp_path / "m" / "report.html"
     how = ["fit", "t.csv", "--out", "m", *QUICK]
     assert run(*how, "--method", "query-training")[0] == 0
-    assert "Calibration" in report.read_text()
+    page = report.read_text()
+    for title in ("Learning", "Held-out cells", "Calibration", "What hangs together", "Columns"):
+        assert f">{title}<" in page
     (tmp_path / "m" / "mine.html").write_text("mine")
-    assert run(*how)[0] == 0
-    assert not report.exists()
+    assert run(*how, "--model", "rbm")[0] == 0
+    assert report.read_text() != page
     assert (tmp_path / "m" / "mine.html").read_text() == "mine"
     report.write_text("<title>Mine</title>")
-    assert run(*how)[0] == 0
+    code, out, _ = run(*how, "--model", "rbm", "--json")
+    assert code == 0 and json.loads(out)["report"] is None
     assert report.read_text() == "<title>Mine</title>"
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from undirected.core.graph import from_edges, grid, torus
 from undirected.core.layout import Block, Domain, Layout
+from undirected.core.table_units import TableUnits
 from undirected.factors import (
     Bilinear,
     ConvolutionalOr,
@@ -33,6 +34,8 @@ from undirected.models import (
     GaussianRBM,
     GridMRF,
     Ising,
+    MixedRBM,
+    MixtureRBM,
     ModelPath,
     NonnegativeBM,
     Potts,
@@ -155,6 +158,13 @@ LATER: dict[str, Any] = {
     "dense_potts": lambda: Potts(ramp(3, 2, 2), ramp(3, 2)),
     "new_groups": new_groups,
     "spin_form": lambda: SpinForm(ising(torus(3, 3))),
+    "mixture_rbm": lambda: MixtureRBM(ramp(4, 3), ramp(4, 2), ramp(4), ramp(3), ramp(2)),
+    "mixed": lambda: MixedRBM(
+        ramp(6, 2), ramp(6), ramp(2), ramp(2), TableUnits(("real", 3, "binary", "nonnegative"))
+    ),
+    "mixed_named": lambda: MixedRBM(
+        ramp(2, 1), ramp(2), ramp(1), ramp(1), TableUnits(("real", "binary"), ("NaN", "ill"))
+    ),
     "path": lambda: ModelPath(rbm(), rbm()),
     "stack": lambda: Stack(
         GaussianRBM(ramp(2, 4), ramp(2), ramp(4), None), RBM(ramp(4, 3), ramp(4), ramp(3))

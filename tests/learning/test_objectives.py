@@ -161,6 +161,22 @@ def test_missing_entries_start_at_random_and_observed_ones_stay(key):
     assert (x[::2, 1:4].sum(0) > 0).all()
 
 
+def test_missing_entries_start_at_the_chain_that_agrees_best(key):
+    """By squared distance over the observed entries, found with loops."""
+    model = support.models()["rbm"]
+    rng = np.random.default_rng(0)
+    n, visible = model.layout.n, model.layout.n_visible
+    chains = rng.integers(0, 2, (7, n)).astype(float)
+    v = rng.integers(0, 2, (20, visible)).astype(float)
+    v[rng.random(v.shape) < 0.4] = np.nan
+    start = complete(support.Still(), model, jnp.asarray(v), 1, key, near=jnp.asarray(chains))
+    for row, got in zip(v, np.asarray(start), strict=True):
+        gaps = [np.nansum((row - chain[:visible]) ** 2) for chain in chains]
+        wanted = chains[int(np.argmin(gaps))].copy()
+        wanted[:visible] = np.where(np.isnan(row), wanted[:visible], row)
+        np.testing.assert_array_equal(got, wanted)
+
+
 def test_a_partly_missing_label_is_missing(key):
     layout = support.models()["label_rbm"].layout
     v = jnp.asarray([[1.0, 0.0, jnp.nan, 1.0], [jnp.nan, 0.0, 1.0, 0.0]])

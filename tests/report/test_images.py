@@ -93,3 +93,11 @@ def test_curve_figure(tmp_path):
     assert pixels(png).std() > 0.01
     empty = {"name": "", "x_label": "", "y_label": "", "series": []}
     assert pixels(images.curve_figure(empty)).shape == pixels(png).shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns", "scale"),
+    [((8, 8), 8, 8), ((28, 28), 10, 3), ((28, 28), 20, 2), ((2, 3), 10, 22)],
+)
+def test_pictures_are_large_enough_to_see(shape, columns, scale):
+    assert images.readable_scale(shape, columns) == scale

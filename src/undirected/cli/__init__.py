@@ -13,9 +13,12 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line: exit code 0 for success, 1 for a failure, 2 for wrong usage."""
+    """Run the command line.
+
+    The exit code is 0 for success, 1 for a failure, 2 for wrong usage and 130 after Ctrl-C.
+    """
     from undirected.cli.app import app
-    from undirected.cli.console import complain
+    from undirected.cli.console import Interrupted, complain
 
     keep_compiled_programs()
     try:
@@ -23,8 +26,10 @@ def main() -> None:
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
             complain("interrupted")
-            sys.exit(1)
         raise
+    except Interrupted as stop:
+        complain(str(stop))
+        sys.exit(INTERRUPTED)
     except (ValueError, OSError, ImportError, MemoryError, OverflowError) as error:
         complain(str(error) or type(error).__name__)
         sys.exit(1)

@@ -1,27 +1,40 @@
 """`undirected query | sample`: what a fitted model has to say."""
 
+import itertools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from undirected.cli import console
-from undirected.core.errors import UndirectedError
+from undirected.cli.choices import QUERY_METHODS, check_choice
+from undirected.cli.columns import is_plain, read_by_schema
+from undirected.core.columns import Column, Schema
+from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
 from undirected.core.layout import Domain
 from undirected.core.protocols import Model
+from undirected.core.table_units import TableUnits
 from undirected.inference import QueryNetwork
+from undirected.io.frames import Frame, check_writable, kind_of, write_frame
 from undirected.io.model_files import describe_model, load_model
-from undirected.io.tables import check_writable, read_table, write_table
-from undirected.learning import answers as ask_network
-from undirected.report.images import image_grid
+from undirected.io.tables import read_table, write_table
+from undirected.learning.mixture import Mixture
+from undirected.models import Potts
+from undirected.report.images import image_grid, readable_scale
 from undirected.tasks import answer_rows
-from undirected.tasks.sample import sample_units
+from undirected.tasks.rows import has_columns
+from undirected.tasks.table_model import TableModel
+from undirected.tasks.table_models import same_states
+from undirected.tasks.words import ColumnAnswer, asked_cells, filled
+from undirected.tasks.yardsticks import load_yardsticks
+
+MOST_SHOWN = 60
+"""Answers that are printed where no file is named for them."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,19 @@ class Saved:
     image: tuple[int, int] | None
     means: Float[Array, " v"] | None
     network: QueryNetwork | None = None
+    schema: Schema | None = None
+    yardsticks: dict[str, Mixture] = field(default_factory=dict)
+
+    @property
+    def table(self) -> TableModel:
+        """The model with its schema, that of a table of 0 and 1 where it has none."""
+        means = None if self.means is None else np.asarray(self.means).tolist()
+        return TableModel(self.model, schema_of(self), self.network, {"means": means})
+
+    @property
+    def has_words(self) -> bool:
+        """Whether its table has words or units of its own, not 0 and 1 alone."""
+        return self.schema is not None and not self.schema.is_zero_one
 
 
 def open_model(folder: Path) -> Saved:
@@ -43,23 +69,92 @@ def open_model(folder: Path) -> Saved:
             f"{folder}: a {type(model).__name__} gives outputs for features, which a table of its "
             "outputs does not hold; use it from Python, as model.at(features)"
         )
-    extra = describe_model(folder)["extra"]
-    names = extra.get("names") or [f"x{i}" for i in range(model.layout.n_visible)]
-    image, means = extra.get("image"), extra.get("means")
+    return saved_with(folder, model, describe_model(folder)["extra"])
+
+
+def saved_with(folder: Path, model: Any, extra: dict[str, Any]) -> Saved:
+    """A model with the notes of its folder, each of the kind that it must be."""
+    n = model.layout.n_visible
+    schema = _schema(folder, model, extra.get("schema"))
+    names = extra.get("names") or (schema and schema.names) or [f"x{i}" for i in range(n)]
+    image, means, query = extra.get("image"), extra.get("means"), extra.get("query")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _wrong(folder, "names", names, "a list of words")
+    if schema is None and len(names) != n:
+        raise _wrong(folder, "names", names, f"{n} names, one a visible unit")
+    if schema is not None and schema.names != names:
+        raise _wrong(folder, "schema", schema.names, "one with the names of the columns")
+    if image and not (_are(image, int) and len(image) == 2 and image[0] * image[1] == len(names)):
+        raise _wrong(folder, "image", image, f"rows and columns of {len(names)} pixels")
+    if means is not None and not (_are(means, float) and np.shape(means) == (n,)):
+        raise _wrong(folder, "means", means, f"{n} finite numbers")
+    if query and not (
+        isinstance(query, dict)
+        and set(query) == {"layers", "strength"}
+        and type(query["layers"]) is int
+        and 0 < query["layers"] < 10_000
+        and _are([query["strength"]], float)
+    ):
+        raise _wrong(folder, "query", query, "layers and strength of a query network")
     return Saved(
         model,
         names,
         tuple(image) if image else None,
         None if means is None else jnp.asarray(means, jnp.float32),
-        QueryNetwork(model, **extra["query"]) if extra.get("query") else None,
+        QueryNetwork(model, **query) if query else None,
+        schema,
+        _yardsticks(folder, extra.get("yardsticks"), n),
     )
+
+
+def _schema(folder: Path, model: Any, found: Any) -> Schema | None:
+    """The schema that was noted, which must be one of this model's columns."""
+    if found is None:
+        return None
+    schema = Schema.from_json(found)
+    if has_columns(model):
+        suits = TableUnits.of(schema).kinds == model.table.kinds
+    elif isinstance(model, Potts):
+        suits = same_states(TableUnits.of(schema)).n_units == model.layout.n_visible
+    else:
+        suits = len(schema) == model.layout.n_visible and "category" not in schema.kinds
+    if not suits:
+        raise _wrong(folder, "schema", schema.names, "one with the columns of the model")
+    return schema
+
+
+def _yardsticks(folder: Path, found: Any, n: int) -> dict[str, Mixture]:
+    """The mixtures that were noted, of as many columns as there are visible units."""
+    try:
+        made = load_yardsticks(found or {})
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _wrong(folder, "yardsticks", found, "mixtures of independent columns") from error
+    for mixture in made.values():
+        weights, means = mixture.log_weights, mixture.means
+        if means.shape != (len(weights), n) or weights.ndim != 1:
+            raise _wrong(folder, "yardsticks", found, f"mixtures of {n} columns")
+        if not (np.isfinite(weights).all() and ((means > 0) & (means < 1)).all()):
+            raise _wrong(folder, "yardsticks", found, "finite weights, and means from 0 to 1")
+    return made
+
+
+def _are(values: Any, kind: type) -> bool:
+    """Whether these are finite numbers, whole ones where `kind` is int, in a list."""
+    kinds = (int,) if kind is int else (int, float)
+    return isinstance(values, list | tuple) and all(
+        type(value) in kinds and np.isfinite(value) for value in values
+    )
+
+
+def _wrong(folder: Path, note: str, got: Any, wanted: str) -> BadFile:
+    return BadFile(f"{folder}: model.json notes `{note}` as {got!r:.60}; wanted {wanted}")
 
 
 def query_table(
     folder: Path,
     rows: Path,
     header: bool | None,
-    out: Path,
+    out: Path | None,
     completion: Path | None,
     method: str,
     seed: int,
@@ -67,31 +162,32 @@ def query_table(
 ) -> None:
     """Answer the missing entries of a table."""
     started = time.monotonic()
-    check_writable(out, *([completion] if completion else []))
+    check_choice("query: method", method, QUERY_METHODS)
+    check_writable(*(path for path in (out, completion) if path))
     saved = open_model(folder)
+    _check_words(saved, out, completion)
     by_network = method in ("auto", "bp") and saved.network is not None
-    values = read_for(saved, rows, header, grey=by_network and completion is None)
+    values, frame = read_rows(saved, rows, header, grey=by_network and completion is None)
     missing = np.isnan(values)
     if not missing.any():
         console.say(f"{rows}: no entry is missing; the answers are a copy")
-    if by_network:
-        answers, converged = np.where(missing, ask_network(saved.network, values), values), None
-    else:
-        bar = console.Bar(f"query ({method})", "rows")
-        with bar.running():
-            found = answer_rows(saved.model, values, method=method, seed=seed, progress=bar.update)
-        answers, converged = found.values, found.converged
-    write_table(out, answers, saved.names, header=True)
+    bar = console.Bar(f"query ({method})", "rows")
+    with bar.running():
+        answers, converged = saved.table.answers_and_status(
+            values, method=method, seed=seed, progress=bar.update
+        )
+    if out is not None:
+        _write_answers(saved, out, values, answers, frame)
     if completion is not None:
-        best = answer_rows(saved.model, values, method="map", seed=seed)
-        write_table(completion, best.values, saved.names, header=True)
+        best = answer_rows(saved.model, saved.table.rows(values), method="map", seed=seed)
+        _write_rows(saved, completion, saved.table.table(best.values))
     if converged is not None and converged < 1:
         console.say(
             f"note: {method} settled for {converged:.1%} of the rows; "
             "for the others check with --method gibbs"
         )
     summary = {
-        "answers": str(out),
+        "answers": _told(answers) if out is None else str(out),
         "completion": None if completion is None else str(completion),
         "rows": len(values),
         "missing": int(missing.sum()),
@@ -99,7 +195,83 @@ def query_table(
         "seconds": round(time.monotonic() - started, 2),
     }
     line = f"Wrote {out}: {missing.sum():,} missing entries of {len(values):,} rows answered"
-    console.result(summary, js, [line] + ([f"Wrote {completion}"] if completion else []))
+    lines = answer_lines(answers) if out is None else [line]
+    console.result(summary, js, lines + ([f"Wrote {completion}"] if completion else []))
+
+
+KINDS = {Domain.REAL: "real", Domain.NONNEGATIVE: "nonnegative"}
+
+
+def schema_of(saved: Saved) -> Schema:
+    """The schema of a model; where it has none, its units as columns of 0/1 or of numbers."""
+    if saved.schema is not None:
+        return saved.schema
+    blocks = [block for block in saved.model.layout.blocks if block.visible]
+    kinds = [KINDS.get(block.domain, "binary") for block in blocks for _ in range(block.size)]
+    columns = [
+        Column(name, "binary", ("0", "1")) if kind == "binary" else Column(name, kind)
+        for name, kind in zip(saved.names, kinds, strict=True)
+    ]
+    return Schema(tuple(columns))
+
+
+def answer_lines(answers: list[ColumnAnswer]) -> list[str]:
+    """The answers as a small table: row, column, word, how sure, and what else it might be."""
+    cells = list(itertools.islice(asked_cells(answers), MOST_SHOWN))
+    if not cells:
+        return []
+    head = ("row", "column", "answer", "sure", "else")
+    lines = [head, *((str(row + 1), a.column.name, *a.line(row)) for row, a in cells)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    text = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+    more = sum(int(answer.asked.sum()) for answer in answers) - len(cells)
+    return text + ([f"... and {more:,} more; --out FILE writes them all"] if more else [])
+
+
+def _told(answers: list[ColumnAnswer]) -> list[dict[str, Any]]:
+    return [
+        {"row": row + 1, "column": a.column.name, "answer": a.told(row)}
+        for row, a in asked_cells(answers)
+    ]
+
+
+def _write_answers(
+    saved: Saved, out: Path, values: np.ndarray, answers: list[ColumnAnswer], frame: Frame | None
+) -> None:
+    """The table with its holes filled: p(1) for a table of 0 and 1, otherwise words and units."""
+    if frame is not None:
+        write_frame(out, filled(frame.cells, answers, len(frame)), saved.schema)
+        return
+    found = [a.mean if a.probabilities is None else a.probabilities[:, 1] for a in answers]
+    _write_numbers(out, np.where(np.isnan(values), np.stack(found, 1), values), saved.names)
+
+
+def _write_rows(saved: Saved, out: Path, values: np.ndarray) -> None:
+    """Rows of a model as a table in its own words and units."""
+    if saved.has_words and saved.schema is not None:
+        write_frame(out, saved.schema.decode(values), saved.schema)
+    else:
+        _write_numbers(out, values, saved.names)
+
+
+def _write_numbers(out: Path, values: np.ndarray, names: list[str]) -> None:
+    if out.suffix.lower() in (".csv", ".npy", ".npz"):
+        write_table(out, values, names, header=True)
+    else:
+        write_frame(out, dict(zip(names, values.T, strict=True)))
+
+
+def _check_words(saved: Saved, *paths: Path | None) -> None:
+    """Refuse arrays of numbers for a table of words, before any work is done for them."""
+    for path in paths:
+        if path is not None and saved.has_words and kind_of(path) in (".npy", ".npz"):
+            raise UndirectedError(
+                f"{path}: the table has words, which arrays of numbers cannot hold; write a .csv "
+                "or .parquet file"
+            )
 
 
 def sample_model(
@@ -118,12 +290,12 @@ def sample_model(
     if png is not None:
         check_place(png)
     saved = open_model(folder)
+    _check_words(saved, out)
     if png is not None and saved.image is None:
         raise UndirectedError(
             f"sample: {folder} does not say that rows are images; fit with --image ROWSxCOLUMNS"
         )
-    n = saved.model.layout.n_visible
-    row = np.full(n, np.nan, np.float32)
+    row = np.full(len(saved.names), np.nan, np.float32)
     if given is not None:
         values = read_for(saved, given, header)
         if len(values) != 1:
@@ -131,20 +303,31 @@ def sample_model(
         row = values[0]
     bar = console.Bar("sample", "samples")
     with bar.running():
-        key = jax.random.key(seed)
-        values = sample_units(saved.model, count, row, key, sweeps=sweeps, progress=bar.update)
-    values = values[:, :n]
-    write_table(out, values, saved.names, header=True)
+        values = saved.table.samples(count, row, seed=seed, sweeps=sweeps, progress=bar.update)
+    _write_rows(saved, out, values)
     if png is not None and saved.image is not None:
-        image_grid(values[:400], saved.image, png, columns=max(1, int(min(count, 400) ** 0.5)))
+        wide = max(1, int(min(count, 400) ** 0.5))
+        scale = readable_scale(saved.image, wide)
+        image_grid(values[:400], saved.image, png, columns=wide, scale=scale)
     summary = {"samples": str(out), "count": count, "sweeps": sweeps, "png": png and str(png)}
     console.result(summary, js, [f"Wrote {out}: {count} samples"] + ([f"Wrote {png}"] * bool(png)))
+
+
+def read_rows(
+    saved: Saved, path: Path, header: bool | None = None, grey: bool = False
+) -> tuple[np.ndarray, Frame | None]:
+    """Read a table for a model, and give it as it was read too where it has words of its own."""
+    if saved.has_words and saved.schema is not None:
+        return read_by_schema(path, saved.schema, header)
+    return read_for(saved, path, header, grey), None
 
 
 def read_for(
     saved: Saved, path: Path, header: bool | None = None, grey: bool = False
 ) -> np.ndarray:
     """Read a table for a model: its columns in the model's order, found by name where named so."""
+    if (saved.has_words and saved.schema is not None) or not is_plain(path):
+        return read_by_schema(path, schema_of(saved), header)[0]
     blocks = [block for block in saved.model.layout.blocks if block.visible]
     discrete = all(block.domain in (Domain.BINARY, Domain.CATEGORICAL) for block in blocks)
     table = read_table(path, binary=discrete and not grey, grey=grey, header=header)

@@ -1,9 +1,12 @@
 """The commands and their options. Nothing heavy is imported before a command runs."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from undirected.cli.choices import EVALUATE_METHODS, METHODS, MODELS, QUERY_METHODS
 
 app = typer.Typer(
     name="undirected",
@@ -11,6 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 data_app = typer.Typer(
     help="List the data sets, or fetch one into the cache.", no_args_is_help=True
@@ -18,13 +22,17 @@ data_app = typer.Typer(
 app.add_typer(data_app, name="data")
 
 TableFile = Annotated[
-    Path, typer.Argument(help="A .csv, .npy or .npz table of 0/1 values; blank or NaN is missing.")
+    Path,
+    typer.Argument(
+        help="A table: .csv, .tsv or other delimited text (also .gz), .npy, .npz (FILE.npz:NAME "
+        "for one array), .parquet, .arrow; blank, NA, NaN or null is missing."
+    ),
 ]
 Header = Annotated[
     bool | None,
     typer.Option(
         "--header/--no-header",
-        help="Line 1 of a .csv table holds names, or data; default: names if it has no numbers.",
+        help="Line 1 of a text table holds names, or data; default: found out by its cells.",
     ),
 ]
 ModelFolder = Annotated[Path, typer.Argument(help="A model folder written by `undirected fit`.")]
@@ -33,6 +41,31 @@ Seed = Annotated[
     typer.Option(min=0, max=2**63 - 1, help="Seed of every random draw: same seed, same result."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from undirected import __version__
+
+        typer.echo(f"undirected {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """Undirected graphical models: learn them, query them, sample from them."""
+
+
+def _complete(*words: str) -> Callable[[str], list[str]]:
+    """Completion of an option's value in a shell."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 @app.command()
@@ -56,16 +89,43 @@ def fit(
     table: TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.")] = Path("model"),
     header: Header = None,
-    model: Annotated[str, typer.Option(help="rbm (hidden units) or ising (pairs only).")] = "rbm",
+    types: Annotated[
+        str | None,
+        typer.Option(
+            help="Kinds of columns, as in age=real,colour=category: binary, category, real or "
+            "nonnegative; default: by their cells."
+        ),
+    ] = None,
+    drop: Annotated[str | None, typer.Option(help="Columns to leave out, as in id,name.")] = None,
+    columns: Annotated[str | None, typer.Option(help="The only columns to take.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="The column that is to be predicted from the others.")
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(help="Between cells of text: one character or tab.")
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="mixture-rbm (a mixture, hidden units on top), rbm, ising (pairs only), mixed "
+            "(columns of any kind), deep, semi-restricted, gaussian, nonnegative or potts; "
+            "default: by the columns.",
+            autocompletion=_complete(*MODELS),
+        ),
+    ] = "auto",
     method: Annotated[
         str,
         typer.Option(
             help="pcd, cd, pl (pseudo-likelihood), bp, exact or query-training; "
-            "default: by the table."
+            "default: by the table.",
+            autocompletion=_complete(*METHODS),
         ),
     ] = "auto",
     hidden: Annotated[
         int | None, typer.Option(help="Hidden units of an RBM; default: by the table.")
+    ] = None,
+    components: Annotated[
+        int | None, typer.Option(help="Most components of the mixture; default: by the table.")
     ] = None,
     epochs: Annotated[
         float | None, typer.Option(help="Passes over the rows; default: by the table.")
@@ -82,43 +142,71 @@ def fit(
         str | None, typer.Option(help="Rows are images of this shape, such as 28x28.")
     ] = None,
     fresh: Annotated[
-        bool, typer.Option(help="Start anew, even where an interrupted run could go on.")
+        bool,
+        typer.Option(
+            help="Start anew, even where an interrupted run could go on or --out holds a model of "
+            "other data."
+        ),
     ] = False,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a model to a table of 0/1 values, which may have missing entries.
+    """Fit a model to a table, which may have missing entries.
 
-    Query training takes grey values between 0 and 1 too. Writes a model folder. An interrupted run
-    goes on where it stopped when the same command is given again.
+    What the columns hold is found out, printed and kept with the model. Writes a model folder. An
+    interrupted run goes on where it stopped when the same command is given again.
 
     [dim]undirected fit votes.csv --out votes-model[/]
     """
+    from undirected.cli.columns import Wishes
     from undirected.cli.train import Settings, fit_table
 
     settings = Settings(
-        model, method, hidden, epochs, batch, learning_rate, validation, patience, image, seed
+        model,
+        method,
+        hidden,
+        epochs,
+        batch,
+        learning_rate,
+        validation,
+        patience,
+        image,
+        seed,
+        components,
     )
-    fit_table(table, header, out, settings, fresh, as_json)
+    wishes = Wishes(header, types, drop, columns, label, delimiter)
+    fit_table(table, wishes, out, settings, fresh, as_json)
 
 
 @app.command()
 def query(
     model: ModelFolder,
     rows: TableFile,
-    out: Annotated[Path, typer.Option(help="Table with every missing entry filled by p(1).")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with every missing entry filled in: by p(1) where all is 0/1, otherwise by "
+            "words and numbers, with how sure they are. Without it answers are printed."
+        ),
+    ] = None,
     completion: Annotated[
-        Path | None, typer.Option(help="Also write the most probable 0/1 completion here.")
+        Path | None, typer.Option(help="Also write the most probable completion here.")
     ] = None,
     header: Header = None,
-    method: Annotated[str, typer.Option(help="bp, mf (mean field), gibbs or exact.")] = "bp",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="bp, mf (mean field), gibbs or exact.",
+            autocompletion=_complete(*QUERY_METHODS),
+        ),
+    ] = "bp",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Fill in missing entries: the probability of a 1 given the entries that are there.
+    """Fill in missing entries given those that are there: words, numbers, and how sure they are.
 
     Rows are answered in chunks, so any number of rows fits into memory. Entries that are given
-    are copied.
+    are copied. A column that the table does not have is missing throughout.
 
     [dim]undirected query votes-model open.csv --out answers.csv --completion best.csv[/]
     """
@@ -158,7 +246,11 @@ def evaluate(
     table: TableFile,
     header: Header = None,
     method: Annotated[
-        str, typer.Option(help="exact, ais, or auto: exact where that is possible.")
+        str,
+        typer.Option(
+            help="exact, ais, or auto: exact where that is possible.",
+            autocompletion=_complete("auto", *EVALUATE_METHODS),
+        ),
     ] = "auto",
     chains: Annotated[int, typer.Option(help="Chains of AIS.")] = 200,
     betas: Annotated[int, typer.Option(help="Temperatures of AIS.")] = 2000,
@@ -173,6 +265,47 @@ def evaluate(
     from undirected.cli.evaluate import evaluate_table
 
     evaluate_table(model, table, header, method, chains, betas, seed, as_json)
+
+
+@app.command()
+def describe(model: ModelFolder, as_json: AsJson = False) -> None:
+    """Say what a model is: kind, size, columns, training, scores and strongest couplings."""
+    from undirected.cli.describe import describe_folder
+
+    describe_folder(model, as_json)
+
+
+@app.command()
+def solve(
+    model: Annotated[Path, typer.Argument(help="A network: .uai, MARKOV or BAYES; gz or xz too.")],
+    out: Annotated[Path, typer.Option(help="The answer, in the competition's format.")],
+    evidence: Annotated[
+        Path | None, typer.Option(help="Observed variables: a .evid file of the UAI format.")
+    ] = None,
+    task: Annotated[
+        str,
+        typer.Option(help="mar (marginals), pr (log Z), map (best state) or mmap (marginal MAP)."),
+    ] = "mar",
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="When the process ends at the latest, with an answer.")
+    ] = 20.0,
+    memory: Annotated[str, typer.Option(help="For tables, such as 500M or 4G.")] = "4G",
+    maximise: Annotated[
+        str, typer.Option(help="The variables of --task mmap, such as 3,17,40.")
+    ] = "",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Marginals, log Z or best states of a network, exact where time and memory allow.
+
+    Where they do not, the answer improves until the time is up, and says so; Ctrl-C gives the best
+    so far. The answer is also written as JSON, beside the file.
+
+    [dim]undirected solve model.uai --evidence model.uai.evid --task mar --out model.MAR[/]
+    """
+    from undirected.cli.solve import solve_file
+
+    solve_file(model, evidence, task, seconds, memory, maximise, out, seed, as_json)
 
 
 @app.command()

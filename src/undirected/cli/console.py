@@ -11,8 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from undirected.core.errors import UndirectedError
+
 note = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
+
+
+class Interrupted(UndirectedError):
+    """Work that the user stopped by Ctrl-C; the message says how to go on with it."""
 
 
 def say(text: str) -> None:
@@ -28,10 +34,15 @@ def complain(text: str) -> None:
 def result(summary: dict[str, Any], as_json: bool, lines: list[str] | None = None) -> None:
     """The outcome of a command: one JSON object, or readable lines."""
     if as_json:
-        sys.stdout.write(json.dumps(_finite(summary), default=str, allow_nan=False) + "\n")
+        sys.stdout.write(json_text(summary) + "\n")
         return
     for line in lines if lines is not None else [f"{k}: {v}" for k, v in summary.items()]:
         out.print(escape(line), soft_wrap=True)
+
+
+def json_text(summary: dict[str, Any]) -> str:
+    """One JSON object, with null for numbers that JSON does not have."""
+    return json.dumps(_finite(summary), default=str, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:
@@ -52,32 +63,48 @@ class Bar:
             MofNCompleteColumn,
             Progress,
             TextColumn,
-            TimeRemainingColumn,
         )
 
         self.title, self.unit = title, unit
         self._said = time.monotonic()
+        self._first: tuple[float, float] | None = None
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             TextColumn("{task.fields[detail]}"),
             console=note,
             disable=not note.is_terminal,
         )
-        self._task = self._progress.add_task(title, total=None, rate="", detail="")
+        self._task = self._progress.add_task(title, total=None, rate="", left="", detail="")
 
     def update(self, done: float, total: float, rate: float = 0.0, detail: str = "") -> None:
         """Show how far the work is."""
         speed = f"{rate:{',.0f' if rate >= 10 else '.2g'}} {self.unit}/s" if rate else ""
-        self._progress.update(self._task, completed=done, total=total, rate=speed, detail=detail)
+        left = self._left(done, total)
+        self._progress.update(
+            self._task, completed=done, total=total, rate=speed, left=left, detail=detail
+        )
         if not note.is_terminal and (time.monotonic() - self._said > 5 or done >= total > 0):
             self._said = time.monotonic()
-            left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
-            parts = [f"{self.title}: {done:,.0f} of {total:,.0f} {self.unit}", speed, detail]
-            say(", ".join(part for part in parts if part) + left)
+            parts = [f"{self.title}: {done:,.0f} of {total:,.0f} {self.unit}", speed, detail, left]
+            say(", ".join(part for part in parts if part))
+
+    def _left(self, done: float, total: float) -> str:
+        """The time that is left, by the speed since the first part was done.
+
+        The first part is not counted, because it waits for programs to be compiled.
+        """
+        now = time.monotonic()
+        if self._first is None and done > 0:
+            self._first = now, done
+        began, before = self._first or (now, 0.0)
+        if not before < done < total:
+            return ""
+        seconds = round((total - done) * (now - began) / (done - before))
+        return f"{seconds} s left" if seconds < 120 else f"{seconds // 60} min left"
 
     @contextmanager
     def running(self) -> Iterator["Bar"]:

@@ -28,7 +28,9 @@ from undirected.tasks.sample import sample_units
 from undirected.tasks.train_table import column_means
 
 SHAPE = (28, 28)
-SETTINGS = Settings(method="pcd", hidden=256, epochs=120, batch=100, learning_rate=1e-3)
+SETTINGS = Settings(
+    model="rbm", method="pcd", hidden=256, epochs=120, batch=100, learning_rate=1e-3
+)
 QUERIES = 100
 
 

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from undirected.cli import console
-from undirected.cli.answer import open_model, read_for
-from undirected.core.errors import UndirectedError
-from undirected.tasks import Evaluation, evaluate
+from undirected.cli.answer import Saved, open_model, read_for
+from undirected.cli.choices import EVALUATE_METHODS, check_choice
+from undirected.tasks import Evaluation
 from undirected.tasks.evaluate import check_lowerable
+from undirected.tasks.yardsticks import lines_of
 
 
 def evaluate_table(
@@ -24,34 +24,45 @@ def evaluate_table(
     js: bool,
 ) -> None:
     """Print the log-likelihood of a table under a model."""
+    check_choice("evaluate: method", method, EVALUATE_METHODS)
     saved = open_model(folder)
     check_lowerable("evaluate", saved.model)
-    rows = _complete(read_for(saved, table, header), table)
+    rows = read_for(saved, table, header)
     bar = console.Bar("evaluate", "rows")
     with bar.running():
-        found = evaluate(
-            saved.model,
-            rows,
-            method=method,
-            means=saved.means,
-            chains=chains,
-            betas=betas,
-            seed=seed,
-            progress=bar.update,
+        found = saved.table.score(
+            rows, method=method, chains=chains, betas=betas, seed=seed, progress=bar.update
         )
-    console.result(_summary(found), js, _lines(found))
+    beside = {
+        name: float(mixture.log_likelihood(rows).mean())
+        for name, mixture in saved.yardsticks.items()
+    }
+    label, lines = _label_score(saved, rows), _lines(found) + lines_of(beside)
+    if label:
+        lines.append(f"{label['name']} from the other columns: {label['told']}")
+    if saved.schema is not None and saved.schema.kinds & {"real", "nonnegative"}:
+        lines.append("note: densities of numbers are those of their standardised values")
+    summary = _summary(found) | {"beside": beside, "label": label}
+    console.result(summary, js, lines)
 
 
-def _complete(values: np.ndarray, table: Path) -> Float[np.ndarray, "rows v"]:
-    """The rows without missing entries."""
-    complete = values[~np.isnan(values).any(1)]
-    if not len(complete):
-        raise UndirectedError(
-            f"{table}: every row has missing entries; the log-likelihood needs complete rows"
-        )
-    if len(complete) < len(values):
-        console.say(f"{table}: {len(values) - len(complete)} rows with missing entries left out")
-    return complete
+def _label_score(saved: Saved, rows: np.ndarray) -> dict[str, Any] | None:
+    """How well the label is found from the other columns."""
+    if saved.schema is None or saved.schema.label is None:
+        return None
+    j = saved.schema.names.index(saved.schema.label)
+    known = rows[~np.isnan(rows[:, j])]
+    if not len(known):
+        return None
+    asked = known.copy()
+    asked[:, j] = np.nan
+    answer = saved.table.answers(asked)[j]
+    if answer.probabilities is None:
+        assert answer.mean is not None
+        error = float(np.sqrt(np.mean((answer.mean - answer.column.decode(known[:, j])) ** 2)))
+        return {"name": answer.column.name, "rmse": error, "told": f"error {error:.4g} (rms)"}
+    right = float((answer.probabilities.argmax(1) == known[:, j]).mean())
+    return {"name": answer.column.name, "accuracy": right, "told": f"{right:.1%} right"}
 
 
 def _summary(found: Evaluation) -> dict[str, Any]:
@@ -69,6 +80,8 @@ def _summary(found: Evaluation) -> dict[str, Any]:
         "hidden_sums": found.hidden_sums,
         "pseudo_log_likelihood": None if pl is None else pl.mean,
         "rows": found.rows,
+        "complete_rows": found.complete_rows,
+        "bits_per_held_out_entry": None if found.held_out is None else found.held_out.mean,
     }
 
 
@@ -83,8 +96,18 @@ def _lines(found: Evaluation) -> list[str]:
     ]
     if pl is not None:
         lines.append(f"pseudo-log-likelihood    {pl.mean:.3f} ± {pl.stderr:.3f}")
+    if found.held_out is not None:
+        bits = found.held_out
+        lines.append(f"bits per hidden entry    {bits.mean:.4f} ± {bits.stderr:.4f}")
+    holes = found.rows - found.complete_rows
+    if holes:
+        lines.append(
+            f"note: {holes:,} of {found.rows:,} rows have missing entries; their likelihood is "
+            "that of what is there"
+        )
     if found.hidden_sums == "ais":
-        lines.append("note: hidden units summed out by AIS, which is a little low in expectation")
+        what = "missing entries" if holes else "hidden units"
+        lines.append(f"note: {what} summed out by AIS, which is a little low in expectation")
     if log_z.note:
         lines.append(
             f"note: {log_z.note}".replace(" betas", " --betas").replace(" chains", " --chains")

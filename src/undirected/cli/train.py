@@ -1,4 +1,4 @@
-"""`undirected fit`: from a table of 0/1 (or grey) values to a model folder."""
+"""`undirected fit`: from a table to a model folder."""
 
 import hashlib
 import json
@@ -11,78 +11,129 @@ from typing import Any
 import numpy as np
 
 from undirected.cli import console
-from undirected.cli.query_report import remove_report, write_report
+from undirected.cli.choices import check_choices
+from undirected.cli.columns import Wishes, read_to_fit, tell_schema
+from undirected.cli.fit_report import write_fit_report
+from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.core.files import atomic_write
+from undirected.core.files import atomic_write, locked
 from undirected.inference import QueryNetwork
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
-from undirected.io.tables import Table, read_table
+from undirected.io.tables import Table
 from undirected.learning import Progress
+from undirected.models import MixtureRBM
 from undirected.tasks import Settings, Trained, train_table
-from undirected.tasks.train_table import choose, column_means
+from undirected.tasks.entries import asks_entries
+from undirected.tasks.table_model import columns_of, settings_for, table_model
+from undirected.tasks.train_table import MODELS, choose_for
+from undirected.tasks.yardsticks import (
+    dump_yardsticks,
+    lines_of,
+    make_yardsticks,
+    scores_beside,
+)
 
 
 def fit_table(
-    path: Path, header: bool | None, out: Path, settings: Settings, fresh: bool, as_json: bool
+    path: Path, wishes: Wishes, out: Path, settings: Settings, fresh: bool, as_json: bool
 ) -> None:
     """Fit a model to a table and write its folder."""
-    started = time.monotonic()
-    grey = settings.method == "query-training"
-    table = read_table(path, binary=not grey, grey=grey, header=header)
-    settings = choose(settings, table.values)
-    image = image_shape(settings.image, len(table.names))
-    work = _prepare(out, settings, table, fresh)
+    check_choices(settings)
+    table, schema = read_to_fit(path, wishes, grey=settings.method == "query-training")
+    settings = settings_for(settings, schema)
+    columns = columns_of(settings, schema)
+    settings = choose_for(settings, columns, table.values)
+    image_shape(settings.image, len(table.names))
     console.say(
         f"{path}: {len(table.values):,} rows of {len(table.names)} columns, "
         f"{np.isnan(table.values).mean():.1%} missing; {describe(settings)}"
     )
-    trained = train_with_bar(table.values, settings, work)
+    tell_schema(schema, len(table.values))
+    with locked(out, "fitting a model"):
+        work = _prepare(out, settings, table, schema, fresh)
+        _fit(table, schema, columns, out, work, settings, as_json)
+
+
+def _fit(
+    table: Table,
+    schema: Schema,
+    columns: Schema | None,
+    out: Path,
+    work: Path,
+    settings: Settings,
+    as_json: bool,
+) -> None:
+    """Train, and write the model, its report and the summary."""
+    started = time.monotonic()
+    image = image_shape(settings.image, len(table.names))
+    trained = train_with_bar(table.values, settings, work, columns=columns)
     result = trained.result
     if result.stopped == "interrupted":
-        raise UndirectedError(
+        raise console.Interrupted(
             f"fit: interrupted at step {result.step}; give the same command again to go on"
         )
-    extra = {
-        "names": table.names,
-        "image": image,
-        "means": column_means(trained.train).tolist(),
-        "settings": asdict(settings),
-    }
-    model, scale, name = result.best_model, 1.0, "pseudo_log_likelihood"
-    report = None
-    if isinstance(model, QueryNetwork):
-        if len(trained.valid):
-            report = write_report(
-                out, model, trained.train, trained.valid, table.names, settings.seed
-            )
-        extra["query"] = {"layers": model.layers, "strength": float(model.strength)}
-        model, scale, name = model.model, -1.0, "bits_per_target"
-    best = None if result.best is None else scale * result.best
-    if report is None:
-        remove_report(out)
-    save_model(out, model, extra)
-    shutil.rmtree(work / "checkpoints", ignore_errors=True)
+    fitted = table_model(trained, schema)
+    yardsticks = make_yardsticks(trained.train, trained.mixture) if trained.mixture else {}
+    score, best = _score(trained)
+    beside = scores_beside(score, yardsticks, trained.valid, settings.seed)
+    extra = {"names": table.names, "image": image, **fitted.notes}
+    if yardsticks:
+        extra["yardsticks"] = dump_yardsticks(yardsticks)
+    if not schema.is_zero_one or schema.label:
+        extra["schema"] = schema.to_json()
     summary = {
         "model": str(out),
         "rows": len(table.values),
         "columns": len(table.names),
         "steps": result.step,
         "stopped": result.stopped,
-        f"validation_{name}": best,
+        f"validation_{score}": best,
+        "beside": beside,
+    }
+    extra |= {"rows": summary["rows"], "scores": {f"validation_{score}": best}}
+    save_model(out, fitted.model, extra)
+    shutil.rmtree(work / "checkpoints", ignore_errors=True)
+    report = write_fit_report(out, trained, fitted, summary | {"settings": asdict(settings)}, image)
+    summary |= {
         "report": report and str(report),
         "seconds": round(time.monotonic() - started, 2),
         "settings": asdict(settings),
     }
+    told = "" if best is None else f", validation {_in_words(score)} {best:.3f}"
+    line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{told}"
+    more = [f"Wrote {report}"] if report else []
+    console.result(summary, as_json, [line, *lines_of(beside), *more])
+
+
+def _score(trained: Trained) -> tuple[str, float | None]:
+    """The name and the value of the score by which the best step was chosen."""
+    model, best = trained.result.best_model, trained.result.best
+    if isinstance(model, MixtureRBM):
+        return "log_likelihood", best
+    if trained.settings.model not in MODELS:
+        core = model.model if isinstance(model, QueryNetwork) else model
+        if not asks_entries(core):
+            return "pseudo_log_likelihood", best
+        return "bits_per_held_out_entry", None if best is None else -best
+    if isinstance(model, QueryNetwork):
+        return "bits_per_target", None if best is None else -best
+    return "pseudo_log_likelihood", best
+
+
+def _in_words(name: str) -> str:
+    """The name of a score as a reader has it."""
     words = name.replace("_", " ").replace("pseudo log ", "pseudo-log-")
-    score = "" if best is None else f", validation {words} {best:.3f}"
-    line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{score}"
-    console.result(summary, as_json, [line] + ([f"Wrote {report}"] if report else []))
+    return words.replace("log likelihood", "log-likelihood")
 
 
 def train_with_bar(
-    values: np.ndarray, settings: Settings, work: Path, title: str = "fit"
+    values: np.ndarray,
+    settings: Settings,
+    work: Path,
+    title: str = "fit",
+    columns: Schema | None = None,
 ) -> Trained:
     """Fit with a progress bar; checkpoints and metrics go to the folder `work`."""
     bar = console.Bar(title)
@@ -95,6 +146,7 @@ def train_with_bar(
         return train_table(
             values,
             settings,
+            columns=columns,
             store=Checkpoints(work / "checkpoints"),
             log=MetricsLog(work / "metrics.jsonl"),
             on_event=show,
@@ -104,6 +156,8 @@ def train_with_bar(
 def describe(settings: Settings) -> str:
     """The settings in words."""
     units = f" with {settings.hidden} hidden units" if settings.hidden else ""
+    if settings.model == "mixture-rbm":
+        units += f" on a mixture of up to {settings.components}"
     return (
         f"{settings.model}{units} by {settings.method}, {settings.epochs:g} epochs in batches of "
         f"{settings.batch}"
@@ -125,11 +179,13 @@ def image_shape(text: str | None, columns: int) -> tuple[int, int] | None:
     return shape
 
 
-def _prepare(out: Path, settings: Settings, table: Table, fresh: bool) -> Path:
-    """The folder of a run in progress; refuse to mix two different runs."""
+def _prepare(out: Path, settings: Settings, table: Table, schema: Schema, fresh: bool) -> Path:
+    """The folder of a run in progress; refuse to mix two runs, or to lose a model of other data."""
     work = Path(out) / "training"
     values = hashlib.sha256(table.values.tobytes()).hexdigest()
     plan = {"settings": asdict(settings), "values": values, "names": table.names}
+    if not schema.is_zero_one:
+        plan["schema"] = schema.to_json()
     plan_file = work / "plan.json"
     if work.exists() and not plan_file.is_file() and any(work.glob("[!.]*")):
         raise UndirectedError(
@@ -145,11 +201,24 @@ def _prepare(out: Path, settings: Settings, table: Table, fresh: bool) -> Path:
             )
         console.say(f"{out}: going on with the interrupted run")
         return work
+    if (Path(out) / "model.json").exists() and not fresh:
+        _check_same_data(out, plan_file, plan)
     if work.exists():
         shutil.rmtree(work)
     with atomic_write(plan_file) as temporary:
         temporary.write_text(json.dumps(plan), encoding="utf-8")
     return work
+
+
+def _check_same_data(out: Path, plan_file: Path, plan: dict[str, Any]) -> None:
+    """Refuse to replace a finished model of other data."""
+    old = _read_plan(plan_file) if plan_file.is_file() else {}
+    old = old if isinstance(old, dict) else {}
+    if any(old.get(part) != plan.get(part) for part in ("values", "names", "schema")):
+        raise UndirectedError(
+            f"fit: {out} holds a model of other data; add --fresh to replace it, or choose another "
+            "--out"
+        )
 
 
 def _read_plan(path: Path) -> Any:

@@ -19,6 +19,7 @@ def map_rows(
     *,
     budget: int = BUDGET,
     progress: Callable[[int, int], None] | None = None,
+    fill: float = 0.0,
 ) -> PyTree:
     """`function(chunk, start)` of all rows, put together again on the host.
 
@@ -31,6 +32,7 @@ def map_rows(
         row_bytes: memory that one row takes.
         budget: memory that a chunk may take.
         progress: told the rows done and the rows in all.
+        fill: what the rows hold that fill up a chunk.
 
     Returns:
         What the function gives, as NumPy arrays of all rows.
@@ -41,7 +43,7 @@ def map_rows(
     parts = []
     for start in range(0, max(count, 1), size):
         part = rows[start : start + size]
-        padded = np.zeros((size, *rows.shape[1:]), rows.dtype)
+        padded = np.full((size, *rows.shape[1:]), fill, rows.dtype)
         padded[: len(part)] = part
         found = function(jnp.asarray(padded), start)
         kept = len(part)

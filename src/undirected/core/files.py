@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from undirected.core.errors import UndirectedError
+
 
 def check_place(path: Path) -> None:
     """Refuse a path that cannot become a file, before any work is done for it."""
@@ -18,6 +20,30 @@ def check_place(path: Path) -> None:
         raise OSError(f"{path}: its folder cannot be made ({error.strerror or error})") from error
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"{path}: its folder may not be written to; choose another")
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Hold a folder for one process; the lock goes with the process, however it ends.
+
+    `what` names the work that another process is then doing there.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows has another way to lock; a folder is not held there
+        yield
+        return
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UndirectedError(
+                f"{folder}: another process is {what} there now; wait for it, or choose another "
+                "folder"
+            ) from error
+        yield
 
 
 @contextmanager

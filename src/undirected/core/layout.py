@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 
@@ -21,6 +21,9 @@ class Domain(enum.Enum):
     CATEGORICAL = "categorical"
     REAL = "real"
     NONNEGATIVE = "nonnegative"
+
+
+CONTINUOUS = Domain.REAL, Domain.NONNEGATIVE
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,14 @@ class Layout:
     def is_binary(self) -> bool:
         """Whether every unit is binary."""
         return all(block.domain is Domain.BINARY for block in self.blocks)
+
+    @cached_property
+    def is_continuous(self) -> Bool[np.ndarray, " n"]:
+        """Which units are real or nonnegative."""
+        return np.repeat(
+            [block.domain in CONTINUOUS for block in self.blocks],
+            [block.size for block in self.blocks],
+        ).astype(bool)
 
     @cached_property
     def variables(self) -> "Variables":

@@ -55,6 +55,8 @@ class Potentials(eqx.Module):
         layout: what the units are.
         colours: for each colour the units of it, padded with n; variables of one colour share no
             factor, so that samplers and mean field may update them together.
+        held: the values of real and nonnegative units under evidence (whose evidence is CERTAIN),
+            0 elsewhere; None where no such unit is held.
 
     Example:
         >>> import undirected as un
@@ -70,6 +72,7 @@ class Potentials(eqx.Module):
     offset: Float[Array, ""]
     layout: Layout = eqx.field(static=True)
     colours: Int[Array, "C m"] | None = None
+    held: Float[Array, "*batch n"] | None = None
 
     @property
     def fields(self) -> Float[Array, "*batch n"]:
@@ -176,8 +179,8 @@ def clamp(p: Potentials, mask: Bool[Array, "*batch m"], x: Float[Array, "*batch 
     Args:
         p: potentials.
         mask: True for the units that are held; covers all units, or the visible ones.
-        x: 0 or 1 under the mask; anywhere else it may be NaN. Leading axes of mask and x make a
-            batch of instances.
+        x: under the mask 0 or 1, or the value of a real or nonnegative unit; anywhere else it may
+            be NaN. Leading axes of mask and x make a batch of instances.
 
     Returns:
         The potentials with this evidence.
@@ -198,7 +201,18 @@ def clamp(p: Potentials, mask: Bool[Array, "*batch m"], x: Float[Array, "*batch 
     on = mask & (x > 0.5)
     evidence = jnp.where(mask, jnp.where(on, certain, NEG_INF), before)
     evidence = jnp.where(excluded_states(p.layout, on), NEG_INF, evidence)
-    return eqx.tree_at(lambda q: (q.unary, q.evidence), p, (unary, evidence.astype(unary.dtype)))
+    continuous = p.layout.is_continuous
+    if not continuous.any():
+        both = unary, evidence.astype(unary.dtype)
+        return eqx.tree_at(lambda q: (q.unary, q.evidence), p, both)
+    valued = mask & row(jnp.asarray(continuous), x)
+    evidence = jnp.where(valued, CERTAIN, evidence).astype(unary.dtype)
+    old = jnp.zeros_like(unary) if p.held is None else jnp.broadcast_to(p.held, unary.shape)
+    held = jnp.where(valued, x, old)
+    none = lambda leaf: leaf is None  # noqa: E731
+    return eqx.tree_at(
+        lambda q: (q.unary, q.evidence, q.held), p, (unary, evidence, held), is_leaf=none
+    )
 
 
 def statistics(p: Potentials, x: Float[Array, " n"]) -> Beliefs:
@@ -280,7 +294,8 @@ def observe(p: Potentials, states: Mapping[Any, Any]) -> Potentials:
 
 def batch_axes(p: Potentials) -> Potentials:
     """`in_axes` of vmap for potentials whose unary and evidence lead with a batch axis."""
-    return Potentials(0, None, 0, None, p.layout)  # type: ignore[arg-type]
+    held = None if p.held is None else 0
+    return Potentials(0, None, 0, None, p.layout, held=held)  # type: ignore[arg-type]
 
 
 def _check_evidence(layout: Layout, mask: Any, x: Any) -> None:
@@ -288,7 +303,13 @@ def _check_evidence(layout: Layout, mask: Any, x: Any) -> None:
     if is_traced((mask, x)):
         return
     mask, x = (np.asarray(a) for a in np.broadcast_arrays(mask, x))
-    wrong = mask & (x != 0) & (x != 1)
+    numbers = layout.is_continuous[: x.shape[-1]]
+    if (mask & numbers & ~np.isfinite(x)).any():
+        place = tuple(np.argwhere(mask & numbers & ~np.isfinite(x))[0].tolist())
+        raise UndirectedError(
+            f"clamp: the value at {place} is {x[place]:g}; pass a finite number under the mask"
+        )
+    wrong = mask & ~numbers & (x != 0) & (x != 1)
     if wrong.any():
         place = tuple(np.argwhere(wrong)[0].tolist())
         raise UndirectedError(

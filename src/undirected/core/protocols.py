@@ -39,7 +39,7 @@ class Blocked(Model, Protocol):
 
 @runtime_checkable
 class Summable(Model, Protocol):
-    """A model whose hidden units can be summed out."""
+    """A model whose hidden units can be summed out; given the visibles its blocks do not meet."""
 
     def free_energy(self, v: Float[Array, "*batch v"]) -> Float[Array, "*batch"]: ...
 
@@ -56,6 +56,37 @@ class Separable(Model, Protocol):
     """A model that knows itself without couplings, where annealing starts."""
 
     def independent(self, means: Float[Array, " v"] | None = None) -> Any: ...
+
+
+@runtime_checkable
+class Componential(Blocked, Protocol):
+    """A blocked model of visible units, hidden units and one categorical hidden unit, its last.
+
+    `component_fields` are the logits of the last given the hidden units, the visible ones summed
+    out but for those that are held.
+    """
+
+    def component_fields(
+        self,
+        h: Float[Array, "*batch h"],
+        held: Float[Array, "*batch v"] | None = None,
+        v: Float[Array, "*batch v"] | None = None,
+    ) -> Float[Array, "*batch k"]: ...
+
+
+@runtime_checkable
+class Annealable(Model, Protocol):
+    """A model that knows one near it, with couplings, that can be drawn from exactly.
+
+    `tractable` gives that model, `exact_samples` its joint states and log Z: annealing from there
+    has a shorter way than from independent units.
+    """
+
+    def tractable(self) -> Any: ...
+
+    def exact_samples(
+        self, count: int, key: Key[Array, ""]
+    ) -> tuple[Float[Array, "count n"], Float[Array, ""]]: ...
 
 
 @runtime_checkable

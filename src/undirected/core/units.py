@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from undirected.core import rectified
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Block, Domain, Layout, check_discrete
-from undirected.core.numerics import binary_entropy, entropy, is_zero, logsumexp, softplus
+from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, check_discrete
+from undirected.core.numerics import binary_entropy, entropy, is_zero, logsumexp, row, softplus
 from undirected.core.random import gumbel, logistic
 
 
@@ -62,21 +63,49 @@ def log_normaliser(
     fields: Float[Array, "*batch n"],
     temperature: float | Array = 1.0,
     evidence: Float[Array, "*batch n"] | None = None,
+    precision: Float[Array, " n"] | None = None,
+    held: Float[Array, "*batch n"] | None = None,
 ) -> Float[Array, "*batch"]:
-    """T log of the sum of exp(fields . x / T) over the states of independent discrete units.
+    """T log of the sum of exp(fields . x / T) over the states of independent units.
 
-    With evidence, over the states that agree with it; the evidence itself adds nothing.
+    With evidence, over the states that agree with it; the evidence itself adds nothing. Real and
+    nonnegative units need their `precision`: an integral of exp((l x - r x^2 / 2) / T), or its
+    value where they are `held`.
     """
     evidence = jnp.zeros_like(fields) if evidence is None else evidence
     total = jnp.zeros(fields.shape[:-1], fields.dtype)
     for block in layout.blocks:
-        check_discrete("log_normaliser", block)
         f, e = fields[..., block.slice], evidence[..., block.slice]
+        if block.domain in CONTINUOUS and precision is not None:
+            r = jnp.broadcast_to(row(precision[block.slice], f), f.shape)
+            x = jnp.zeros_like(f) if held is None else held[..., block.slice]
+            fixed = x * (f - 0.5 * r * x)
+            free = temperature * line_normaliser(block, f / temperature, r / temperature)
+            total = total + jnp.where(e > 0, fixed, free).sum(-1)
+            continue
+        check_discrete("log_normaliser", block)
         if block.domain is Domain.BINARY:
             total = total + jnp.where(e > 0, f, softplus(f + e, temperature)).sum(-1)
         else:
             total = total + logsumexp(_grouped(block, f + e), temperature).sum(-1)
     return total
+
+
+def line_normaliser(block: Block, l: Float[Array, "*s"], r: Float[Array, "*s"]) -> Array:
+    """Log of the integral of exp(l x - r x^2 / 2) over the values of a real or nonnegative unit."""
+    if block.domain is Domain.NONNEGATIVE:
+        return rectified.log_normaliser(l, r)
+    return 0.5 * (l * l / r + jnp.log(2 * jnp.pi / r))
+
+
+def line_moments(
+    block: Block, l: Float[Array, "*s"], r: Float[Array, "*s"]
+) -> tuple[Float[Array, "*s"], Float[Array, "*s"]]:
+    """Mean and variance of a real or nonnegative unit of density exp(l x - r x^2 / 2)."""
+    if block.domain is Domain.NONNEGATIVE:
+        found = rectified.cumulants(l, r)
+        return found.mean, found.variance
+    return l / r, 1 / r
 
 
 def unit_entropy(layout: Layout, unary: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:

@@ -9,15 +9,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from undirected.core import rectified
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import Block, Domain, Layout, check_discrete
-from undirected.core.potentials import Potentials
-from undirected.core.protocols import Kernel, Summable
+from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, check_discrete
+from undirected.core.numerics import row
+from undirected.core.potentials import Potentials, clamp
+from undirected.core.protocols import Annealable, Kernel, Summable
 from undirected.core.random import make_key
 from undirected.core.units import draw, log_normaliser
 from undirected.evaluation.estimate import check_binary, check_data, check_finite
@@ -26,9 +26,6 @@ from undirected.factors import Squares
 BLOCK, ON_GPU = 0.5, 1000
 """Seconds of annealing after which the program looks up (a block takes up to twice as long), and
 betas of a block on a GPU, which does not wait for the host within a number of steps it knows."""
-
-
-CONTINUOUS = Domain.REAL, Domain.NONNEGATIVE
 
 
 @dataclass(frozen=True)
@@ -214,46 +211,54 @@ def ais_rows(
     chains: int = 20,
     betas: int | ArrayLike = 1000,
 ) -> Float[np.ndarray, " rows"]:
-    """log sum_h exp(-E(v, h)) of every row by AIS over its hidden units, the visibles held.
+    """log of the sum of exp(-E) over the hidden and the missing units of every row, by AIS.
 
-    Less log Z these are log-likelihoods of models whose hidden units cannot be summed out, such as
-    deep ones; Salakhutdinov & Hinton (2009). Each is a little low in expectation, the less the more
-    chains a row has and the more betas. Hidden units must be discrete.
+    What is observed in a row is held; NaN is missing. Less log Z these are log-likelihoods of the
+    observed part: of models whose hidden units cannot be summed out, such as deep ones
+    (Salakhutdinov & Hinton 2009), and of rows with holes. Each is a little low in expectation, the
+    less the more chains a row has and the more betas. Hidden units must be discrete; the base of
+    the path has no couplings.
     """
     schedule = _schedule(betas)
     _check(path, 0.5)
     layout = path.target.layout
-    hidden = [block for block in layout.blocks if not block.visible]
-    check_discrete("ais_rows", *hidden)
-    rows = jnp.asarray(check_data("ais_rows", layout, v))
+    check_discrete("ais_rows", *(block for block in layout.blocks if not block.visible))
+    rows = jnp.asarray(check_data("ais_rows", layout, v, holes=True))
+    seen = ~jnp.isnan(rows)
     first, rest = jax.random.split(key)
     x, _ = _start(path.base, len(rows) * chains, first)
-    held = jnp.repeat(rows, chains, 0).astype(x.dtype)
-    x = jnp.concatenate([held, x[:, layout.n_visible :]], -1)
-    _, log_w = _anneal(path, _Held(kernel), x, schedule, rest)
+    free = jnp.pad(~seen, [(0, 0), (0, layout.n - layout.n_visible)], constant_values=True)
+    values = jnp.pad(jnp.where(seen, rows, 0.0), [(0, 0), (0, layout.n - layout.n_visible)])
+    free, values = (jnp.repeat(a, chains, 0) for a in (free, values))
+    x = jnp.where(free, x, values.astype(x.dtype))
+    _, log_w = _anneal(path, _Held(kernel, free), x, schedule, rest)
     ratios = np.asarray(log_w, np.float64).reshape(len(rows), chains)
     check_finite("ais_rows: log weights", ratios)
     top = ratios.max(1, keepdims=True)
     log_means = (top + np.log(np.exp(ratios - top).mean(1, keepdims=True)))[:, 0]
-    # Without couplings the visibles add their own energy, the hiddens a constant.
-    visible = -path.base.energy(jnp.pad(rows, [(0, 0), (0, layout.n - layout.n_visible)]))
-    fields = path.base.lower().unary
-    constant = sum(log_normaliser(Layout((_alone(b),)), fields[b.slice]) for b in hidden)
-    return log_means + np.asarray(visible, np.float64) + float(constant)
+    return log_means + np.asarray(_base_sums(path.base, rows, seen), np.float64)
 
 
-@dataclass(frozen=True)
-class _Held:
-    """A kernel that leaves visible units as they are."""
+@eqx.filter_jit
+def _base_sums(base: Any, rows: Array, seen: Array) -> Float[Array, " rows"]:
+    """The same sums of a model without couplings: every unit adds its own."""
+    p = clamp(base.lower(), seen, rows)
+    none = jnp.zeros(p.layout.n, p.unary.dtype)
+    squares = sum((f.precision(p.layout) for f in p.factors if isinstance(f, Squares)), none)
+    return p.offset + log_normaliser(p.layout, p.unary, 1.0, p.evidence, squares, p.held)
+
+
+class _Held(eqx.Module):
+    """A kernel that leaves observed units as they are."""
 
     kernel: Any
+    free: Bool[Array, "chains n"]
 
     def init(self, model: Any, x: Array, key: Key[Array, ""]) -> Any:
         return self.kernel.init(model, x, key)
 
     def step(self, model: Any, state: Any, free: Array, key: Key[Array, ""]) -> Any:
-        hidden = jnp.arange(model.layout.n) >= model.layout.n_visible
-        return self.kernel.step(model, state, free & hidden, key)
+        return self.kernel.step(model, state, row(free, self.free) & self.free, key)
 
 
 def brackets(
@@ -289,7 +294,9 @@ def brackets(
 
 @eqx.filter_jit
 def _start(base: Any, chains: int, key: Key[Array, ""]) -> tuple[Array, Array]:
-    """Exact samples of a model without couplings, and its log Z."""
+    """Exact samples of a model without couplings, or of a tractable one, and its log Z."""
+    if isinstance(base, Annealable):
+        return base.exact_samples(chains, key)
     p = base.lower()
     if not any(block.domain in CONTINUOUS for block in p.layout.blocks):
         fields = jnp.broadcast_to(p.unary, (chains, p.layout.n))
@@ -392,27 +399,26 @@ def _lead(
     return jax.lax.fori_loop(0, count, one, chains)
 
 
-def _hidden(model: Any) -> int | None:
-    """The index of the hidden block that can be summed out and drawn given the visibles."""
+def _hidden(model: Any) -> list[int]:
+    """The hidden blocks that can be summed out and drawn given the visibles; none if not all."""
     hidden = [i for i, block in enumerate(model.layout.blocks) if not block.visible]
-    exact = isinstance(model, Summable) and hasattr(model, "conditional") and len(hidden) == 1
-    return hidden[0] if exact else None
+    return hidden if isinstance(model, Summable) and hasattr(model, "conditional") else []
 
 
 def _energy(model: Any, x: Float[Array, "chains n"]) -> Float[Array, " chains"]:
-    if _hidden(model) is None:
+    if not _hidden(model):
         return model.energy(x)
     return model.free_energy(x[..., : model.layout.n_visible])
 
 
 def _refresh(model: Any, x: Float[Array, "chains n"], key: Key[Array, ""]) -> Array:
     """Draw h from p(h | v): free energies weigh such pairs, not hiddens of an earlier beta."""
-    index = _hidden(model)
-    if index is None:
-        return x
-    block = model.layout.blocks[index]
-    drawn = draw(block, model.conditional(index, x), key)
-    return jnp.concatenate([x[..., : block.start], drawn, x[..., block.stop :]], -1)
+    for index in _hidden(model):
+        block = model.layout.blocks[index]
+        own = key if index == _hidden(model)[0] else jax.random.fold_in(key, index)
+        drawn = draw(block, model.conditional(index, x), own)
+        x = jnp.concatenate([x[..., : block.start], drawn, x[..., block.stop :]], -1)
+    return x
 
 
 def _result(
@@ -436,6 +442,8 @@ def _log_mean(a: np.ndarray, confidence: float) -> tuple[float, float, float, fl
     least as far as for a log-normal with the median of `a` and the spread of `a` above it: a mean
     of skewed weights is mostly too low.
     """
+    from scipy import stats  # takes a second to import, and queries do without
+
     n, top, miss = len(a), a.max(), (1 - confidence) / 2
     w = np.exp(a - top)
     log_mean = float(top + np.log(w.mean()))
@@ -480,7 +488,10 @@ def _check(path: Any, confidence: float) -> None:
             "ais: the model has hard constraints (OR, AND or pool), which no path weakens; use "
             "Elimination where the graph is narrow, or the Bethe log Z of SumProduct"
         )
-    if any(np.any(np.asarray(weight) != 0) for weight in couplings):
+    known = isinstance(path.base, Annealable) and eqx.tree_equal(
+        path.base, path.base.tractable(), rtol=1e-4, atol=1e-4
+    )
+    if not known and any(np.any(np.asarray(weight) != 0) for weight in couplings):
         raise UndirectedError("ais: the base has couplings; use target.independent(data_means)")
     for leaf in jax.tree.leaves(eqx.filter(path, eqx.is_inexact_array)):
         if not np.isfinite(leaf).all():
@@ -489,7 +500,7 @@ def _check(path: Any, confidence: float) -> None:
 
 def _samples(target: Any, samples: ArrayLike) -> Float[Array, "chains n"]:
     x, layout = np.asarray(samples, float), target.layout
-    visible_only = _hidden(target) is not None and x.shape[-1:] == (layout.n_visible,)
+    visible_only = bool(_hidden(target)) and x.shape[-1:] == (layout.n_visible,)
     if x.ndim != 2 or len(x) < 2 or not (visible_only or x.shape[1] == layout.n):
         raise UndirectedError(
             f"reverse_ais: samples have shape {x.shape}; pass (chains, {layout.n}), 2 or more"

@@ -45,17 +45,20 @@ def ratio(totals: ArrayLike, counts: ArrayLike) -> Estimate:
     return Estimate(float(value), float(stderr), rows)
 
 
-def check_data(caller: str, layout: Layout, v: ArrayLike) -> Float[np.ndarray, "rows v"]:
-    """Rows of visible values, all of which the layout's domains allow."""
+def check_data(
+    caller: str, layout: Layout, v: ArrayLike, holes: bool = False
+) -> Float[np.ndarray, "rows v"]:
+    """Rows of visible values, all of which the layout's domains allow; with `holes`, or NaN."""
     v = np.asarray(v, np.float32)
     if v.ndim != 2 or v.shape[1] != layout.n_visible:
         raise UndirectedError(
             f"{caller}: data have shape {v.shape}; pass (rows, {layout.n_visible}), one column per "
             "visible unit"
         )
-    check_finite(caller, v)
+    check_finite(caller, np.where(np.isnan(v), 0.0, v) if holes else v)
     for block in layout.blocks:
-        part = v[:, block.slice]
+        part = v[:, block.slice].reshape(-1, block.width)
+        part = part[~np.isnan(part).any(1)] if holes else part
         if block.domain is Domain.NONNEGATIVE and (part < 0).any():
             raise UndirectedError(
                 f"{caller}: block '{block.name}' is nonnegative, but got the value {part.min():.6g}"
@@ -65,7 +68,7 @@ def check_data(caller: str, layout: Layout, v: ArrayLike) -> Float[np.ndarray, "
         check_binary(f"{caller}: block '{block.name}'", part)
         if block.domain is Domain.BINARY:
             continue
-        if (part.reshape(-1, block.states).sum(-1) != 1).any():
+        if (part.sum(-1) != 1).any():
             raise UndirectedError(
                 f"{caller}: block '{block.name}' is categorical, but some of its groups of "
                 f"{block.states} units are not one-hot"

@@ -23,6 +23,9 @@ class Squares(Factor):
     def value(self, layout: Layout, x: Float[Array, "batch n"]) -> Float[Array, " batch"]:
         return (x[..., layout.blocks[self.block].slice] ** 2) @ self.weight
 
+    def separated_by(self, blocks: tuple[int, ...]) -> bool:
+        return True
+
     def precision(self, layout: Layout) -> Float[Array, " n"]:
         """w_ii of every unit in the density exp(l x - w_ii x^2 / 2): minus twice the weights."""
         where = layout.blocks[self.block].slice

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Domain
+from undirected.core.layout import Domain, check_discrete
 from undirected.core.numerics import is_traced
 from undirected.core.potentials import (
     Beliefs,
@@ -25,6 +25,7 @@ from undirected.core.potentials import (
     lowered,
 )
 from undirected.core.units import best
+from undirected.factors.squares import Squares
 from undirected.factors.wired import HARD
 
 
@@ -163,3 +164,10 @@ def rounded(p: Potentials, odds: Float[Array, " n"], tie: float | Array) -> Floa
     half = jnp.where(tied, 0.5, best(p.layout, odds))
     field = p.fields + local_fields(p, half)
     return best(p.layout, jnp.where(tied, field, odds))
+
+
+def check_lines(caller: str, p: Potentials) -> None:
+    """Refuse real or nonnegative units without squares, whose density would have no integral."""
+    known = {factor.block for factor in p.factors if isinstance(factor, Squares)}
+    bare = (b for i, b in enumerate(p.layout.blocks) if i not in known)
+    check_discrete(caller, *bare)

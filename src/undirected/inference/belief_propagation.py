@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.iterate import iterate, largest, status_of
 from undirected.core.numerics import CERTAIN, is_zero, message
 from undirected.core.potentials import (
@@ -25,6 +25,7 @@ from undirected.core.units import best, log_normaliser, means
 from undirected.factors import Bilinear, Messages, Schedule, Symmetric, Wired
 from undirected.factors.base import require
 from undirected.factors.wired import HARD
+from undirected.inference import mixed_messages
 from undirected.inference.base import Decoded, Inference
 from undirected.ops import bipartite, max_product
 
@@ -81,6 +82,8 @@ class BeliefPropagation(Inference):
 
     def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
         """Nothing here is random: the key is not used."""
+        if mixed_messages.suits(p):
+            return self._mixed(p)
         require("belief propagation", p, "update_messages", "use a sampler or Exact")
         if self._suits_kernel(p):
             return self._dense_bipartite(p)
@@ -92,6 +95,15 @@ class BeliefPropagation(Inference):
             return Beliefs(unary, state.factors, inner(p, state), status, count)
         messages, incoming, change, count = self._pass_messages(p)
         return self._beliefs(p, messages, incoming, status_of(change, self.tolerance), count)
+
+    def _mixed(self, p: Potentials) -> Beliefs:
+        """Continuous visible units among discrete ones."""
+        if not (isinstance(self.temperature, int | float) and self.temperature == 1):
+            raise UnsupportedFactor(
+                f"belief propagation: temperature {self.temperature} on real or nonnegative units; "
+                "sum-product (temperature 1) takes them"
+            )
+        return mixed_messages.propagate(p, self.iterations, self.tolerance, self.damping)
 
     def decode(self, model: Any, key: Key[Array, ""] | None = None) -> Decoded:
         """The best state of each unit for one or many instances that share their factors.

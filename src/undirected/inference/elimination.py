@@ -30,6 +30,8 @@ RESTARTS = 12
 """Orders that are tried where the first ones are not small."""
 MOST_TABLE = 2**27
 """Entries of a table that a factor of `network_of` is written as."""
+MOST_WIDTH = 60
+"""Log2 of the entries of a clique that is worth a look."""
 Scope = tuple[int, ...]
 Logs = Float[np.ndarray, "*states"]
 Shares = Float[np.ndarray, "*states"]
@@ -220,7 +222,7 @@ class _Plan:
 def _tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> CliqueTree:
     """Cliques along the cheapest order found."""
     order = find_order(sizes, scopes, restarts=RESTARTS)
-    if order is not None and order.width < 60:
+    if order is not None and order.width < MOST_WIDTH:
         tree = clique_tree(sizes, scopes, order)
         if tree.entries <= most:
             return tree

@@ -4,7 +4,7 @@ Beliefs are the gradient of log Z with respect to the potentials, so every facto
 """
 
 from itertools import product
-from math import log2, prod
+from math import inf, log2, prod
 
 import equinox as eqx
 import jax
@@ -14,12 +14,12 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.graph import Graph
-from undirected.core.layout import Block, Domain, Layout, check_discrete
+from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, check_discrete
 from undirected.core.numerics import NEG_INF, is_zero, logsumexp
 from undirected.core.potentials import Beliefs, Potentials, local_fields, values
 from undirected.core.units import log_normaliser
-from undirected.factors import Edges
-from undirected.inference.base import Inference, finished
+from undirected.factors import Edges, Squares
+from undirected.inference.base import Inference, check_lines, finished
 
 MOST_STATES = 2**26
 
@@ -180,16 +180,21 @@ class Transfer(Inference):
 def _listed_blocks(p: Potentials) -> tuple[int, ...]:
     """The cheapest set of blocks to enumerate such that the others are independent given them."""
     blocks = range(len(p.layout.blocks))
-    check_discrete("exact", *p.layout.blocks)
+    check_lines("exact", p)
     best = tuple(blocks)
     for keep in product((False, True), repeat=len(p.layout.blocks)):
         listed = tuple(i for i in blocks if keep[i])
         if all(f.separated_by(listed) for f in p.factors) and _cost(p, listed) < _cost(p, best):
             best = listed
+    check_discrete(
+        "exact, with blocks that are coupled inside", *(p.layout.blocks[i] for i in best)
+    )
     return best
 
 
-def _cost(p: Potentials, listed: tuple[int, ...]) -> int:
+def _cost(p: Potentials, listed: tuple[int, ...]) -> float:
+    if any(p.layout.blocks[i].domain in CONTINUOUS for i in listed):
+        return inf
     return prod(_states(p.layout.blocks[i]) for i in listed)
 
 
@@ -215,7 +220,13 @@ def _log_weights(
         blocks.append(Block(old.name, start, start + old.size, old.domain, old.states))
         start += old.size
     evidence = jnp.broadcast_to(e[:, units], (x.shape[0], start))
-    return value + log_normaliser(Layout(tuple(blocks)), fields[:, units], temperature, evidence)
+    squares = [f.precision(layout) for f in p.factors if isinstance(f, Squares)]
+    lines = {} if not squares else {"precision": jnp.stack(squares).sum(0)[units]}
+    if p.held is not None:
+        lines["held"] = jnp.broadcast_to(p.held[None][:, units], evidence.shape)
+    return value + log_normaliser(
+        Layout(tuple(blocks)), fields[:, units], temperature, evidence, **lines
+    )
 
 
 def _decode(p: Potentials, listed: tuple[int, ...], index: Int[Array, " c"]) -> Float[Array, "c n"]:

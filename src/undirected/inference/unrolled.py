@@ -10,13 +10,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Layout
-from undirected.core.potentials import Potentials, batch_axes, shift
+from undirected.core.potentials import Potentials, batch_axes, clamp, shift
 from undirected.core.units import means
 from undirected.factors import Bilinear, Schedule
+from undirected.inference import mixed_messages
 from undirected.ops.unrolled import unrolled_fields
 
 Sides = tuple[Int[np.ndarray, " a"], Int[np.ndarray, " b"]]
@@ -78,6 +79,26 @@ class QueryNetwork(eqx.Module):
         """Beliefs of the visible units given evidence as log-odds, 0 for none."""
         visible = Layout(tuple(block for block in self.layout.blocks if block.visible))
         return means(visible, self.logits(evidence))
+
+    def log_beliefs(
+        self, x: Float[Array, "rows v"], known: Bool[Array, "rows v"]
+    ) -> Float[Array, "rows v"]:
+        """Log-probability of the visible values x under the beliefs given those that are known.
+
+        For models with real or nonnegative units; of a category at the unit that is on. The
+        strength multiplies the log-odds of discrete units.
+        """
+        p = self.model.lower()
+        if not mixed_messages.suits(p):
+            raise UnsupportedFactor(
+                "query network: continuous units need a model of visible units over one layer of "
+                "binary hidden ones, such as MixedRBM"
+            )
+
+        def one(x: Array, known: Array) -> Array:
+            return mixed_messages.log_beliefs(clamp(p, known, x), self.layers, x, self.strength)
+
+        return jax.vmap(one)(x, known)
 
     def _fields(self, p: Potentials, temperature: float | Array) -> Float[Array, "rows v"]:
         sides = two_sides(p)

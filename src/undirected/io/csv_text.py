@@ -12,8 +12,8 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float32
 
+from undirected.core.cells import parse_float
 from undirected.core.errors import BadFile
-from undirected.io.text import parse_float
 
 CHUNK = 1 << 21  # bytes
 BOM = b"\xef\xbb\xbf"
@@ -35,6 +35,8 @@ class Source:
     path: Path
     names: list[str]
     first_line: int
+    nameless: frozenset[int] = frozenset()
+    """Columns that the file gives no name."""
 
     def line(self, row: int) -> str:
         """The line of a row."""
@@ -195,8 +197,9 @@ def _read_names(file: BinaryIO, path: Path, header: bool | None, end: int) -> So
     if not cells:
         raise BadFile(f"{path}, line 1: an empty line; the table starts on the first line")
     if is_header(cells, path) if header is None else header:
-        return Source(path, clean_names(cells, path), reader.line_num + 1)
-    return Source(path, clean_names([""] * len(cells), path), 1)
+        nameless = frozenset(i for i, cell in enumerate(cells) if not cell.strip())
+        return Source(path, clean_names(cells, path), reader.line_num + 1, nameless)
+    return Source(path, clean_names([""] * len(cells), path), 1, frozenset(range(len(cells))))
 
 
 def _decode(chunk: bytes, row: int, source: Source) -> str:

@@ -1,23 +1,22 @@
 """Tables of the user: `.csv`, `.npy` and `.npz` files as float32 arrays, NaN where missing."""
 
-import pickle
+import math
+import re
 import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
+from numpy.lib import format as npy
 
 from undirected.core.errors import BadFile
 from undirected.core.files import atomic_write, check_place
 from undirected.io import csv_text
 
 ROWS = 4096  # rows checked at a time
-# What NumPy raises on files that are damaged or hold Python objects.
-DAMAGE = (ValueError, OSError, EOFError, KeyError, NotImplementedError, RuntimeError)
-DAMAGE += (zipfile.BadZipFile, zlib.error, pickle.UnpicklingError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +62,16 @@ def read_table(
         (['ann', 'bob'], [[1.0, 0.0], [nan, 1.0]])
     """
     path, hint = Path(path), ""
-    suffix = _suffix(path)
-    if not path.is_file():
-        what = "this is a folder; name a file" if path.is_dir() else "no such file"
-        raise FileNotFoundError(f"{path}: {what}")
+    suffix = _suffix(split_array(path)[0])
+    check_there(path)
     if suffix == ".csv":
         values, source = csv_text.read(path, header)
-        names, place = source.names, source.place
+        values, names = without_blank_columns(values, source)
+        place = source.place
         if header is None and source.first_line == 1:
             hint = f"; if line 1 holds names, {csv_text.SAY_HEADER}"
     else:
-        array, names = _load(path)
+        array, names = load_array(path)
         values, place = _to_float32(array, path), _entry(path)
         names = csv_text.clean_names(names or [""] * values.shape[1], path)
         if len(names) != values.shape[1]:
@@ -156,29 +154,86 @@ def _suffix(path: Path) -> str:
     return suffix
 
 
-def _load(path: Path) -> tuple[np.ndarray, list[str]]:
+def split_array(path: Path) -> tuple[Path, str | None]:
+    """The file and the array of `file.npz:name`; without a name, or where such a file is, None."""
+    found = re.fullmatch(r"(.+\.npz):([^:/]+)", str(path), re.IGNORECASE)
+    return (path, None) if found is None or path.exists() else (Path(found[1]), found[2])
+
+
+def check_there(path: Path) -> None:
+    """Refuse a path that is not a file."""
+    path = split_array(path)[0]
+    if not path.is_file():
+        what = "this is a folder; name a file" if path.is_dir() else "no such file"
+        raise FileNotFoundError(f"{path}: {what}")
+
+
+def without_blank_columns(
+    values: Float32[np.ndarray, "rows columns"], source: csv_text.Source
+) -> tuple[Float32[np.ndarray, "rows columns"], list[str]]:
+    """Values and names without a last column that trailing commas made: no name and no value."""
+    width = len(source.names)
+    while width > 1 and width - 1 in source.nameless and np.isnan(values[:, width - 1]).all():
+        width -= 1
+    return np.ascontiguousarray(values[:, :width]), source.names[:width]
+
+
+def load_array(path: Path) -> tuple[np.ndarray, list[str]]:
     """The array of a `.npy` or `.npz` file, and column names where it has them."""
+    file, wanted = split_array(path)
     try:
-        with open(path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            return (loaded, []) if isinstance(loaded, np.ndarray) else _pick(loaded, path)
+        with open(file, "rb") as opened:
+            if opened.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+                opened.seek(0)
+                _check_size(opened, file.stat().st_size, file)
+                opened.seek(0)
+                return np.load(opened, allow_pickle=False), []
+        return _pick(file, wanted)
     except BadFile:
         raise
-    except DAMAGE as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged header can make NumPy raise almost anything
         raise BadFile(
-            f"{path}: damaged, or not an array of numbers ({error}); write it with np.save"
+            f"{file}: damaged, or not an array of numbers ({error!s:.200}); write it with np.save"
         ) from error
 
 
-def _pick(archive: Mapping[str, np.ndarray], path: Path) -> tuple[np.ndarray, list[str]]:
-    keys = list(archive)
-    if "x" in keys:
-        names = archive["names"].ravel().tolist() if "names" in keys else []
-        return archive["x"], [str(name) for name in names]
-    if len(keys) == 1:
-        return archive[keys[0]], []
+def _check_size(file: Any, size: int, path: Path) -> None:
+    """Refuse a header that promises more than the file can hold, before memory is taken for it."""
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise BadFile(f"{path}: damaged, or not an array of numbers: it holds Python objects")
+    if math.prod(shape) * dtype.itemsize > size:
+        raise BadFile(
+            f"{path}: damaged: its header says {shape} of {dtype}, which the file is too short for"
+        )
+
+
+def _pick(path: Path, wanted: str | None) -> tuple[np.ndarray, list[str]]:
+    """One array of an archive: the one that is wanted, the one called x, or the only one."""
+    with zipfile.ZipFile(path) as archive:
+        sizes = {
+            entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()
+        }
+    keys = list(sizes)
     listed = ", ".join(keys) or "none"
-    raise BadFile(f"{path}: wanted one array, or one called 'x'; the arrays are: {listed}")
+    if wanted is not None and wanted not in keys:
+        raise BadFile(f"{path}: no array is called '{wanted}'; the arrays are: {listed}")
+    if wanted is None and "x" not in keys and len(keys) != 1:
+        raise BadFile(
+            f"{path}: wanted one array, or one called 'x'; the arrays are: {listed}; name one as "
+            f"{path.name}:{keys[0] if keys else 'x'}"
+        )
+    key = wanted or ("x" if "x" in keys else keys[0])
+    with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as entry:
+        _check_size(entry, sizes[key], path)
+    with np.load(path, allow_pickle=False) as archive:
+        array = archive[key]
+        named = "names" in keys and key == "x"
+        return array, [str(name) for name in archive["names"].ravel()] if named else []
 
 
 def _to_float32(array: np.ndarray, path: Path) -> Float32[np.ndarray, "rows columns"]:

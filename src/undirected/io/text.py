@@ -26,13 +26,6 @@ def from_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def parse_float(text: str) -> float:
-    """The number written in `text`, in plain ASCII and without Python's `1_000` form."""
-    if not text.isascii() or "_" in text:
-        raise ValueError(f"{text!r} is not a number")
-    return float(text)
-
-
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from undirected.core.cells import parse_float
 from undirected.core.errors import BadFile
 from undirected.core.files import atomic_write
-from undirected.io.text import parse_float
 
 MOST_AXES = 64
 """Variables of one table: no array has more axes."""
@@ -45,7 +45,39 @@ class UaiModel:
 
 def read_uai(path: str | Path) -> UaiModel:
     """Read a MARKOV file (or a BAYES one, whose conditional tables are factors too)."""
-    tokens = _Tokens(Path(path))
+    text = _text(Path(path))
+    return _read_plain(text) or _read_checked(Path(path), text)
+
+
+def _read_plain(text: str) -> UaiModel | None:
+    """The network of a text without any fault, quickly; None for any other."""
+    if "_" in text or not text.isascii():
+        return None
+    words = text.split()
+    try:
+        n = int(words[1])
+        cardinalities = tuple(map(int, words[2 : 2 + n]))
+        scopes, tables, at = [], [], 3 + n
+        for _ in range(int(words[2 + n])):
+            stop = at + 1 + int(words[at])
+            scopes.append(tuple(map(int, words[at + 1 : stop])))
+            at = stop
+        if not all(map(str.isdecimal, words[1:at])):
+            return None
+        for scope in scopes:
+            stop = at + 1 + int(words[at] if words[at].isdecimal() else "")
+            values = np.array(list(map(float, words[at + 1 : stop])))
+            tables.append(values.reshape([cardinalities[v] for v in scope]))
+            at = stop
+        known = words[0] in ("MARKOV", "BAYES") and at == len(words)
+        return UaiModel(cardinalities, tuple(scopes), tuple(tables)) if known else None
+    except (ValueError, IndexError, OverflowError):
+        return None
+
+
+def _read_checked(path: Path, text: str) -> UaiModel:
+    """The network of a text, word for word; a fault is told with its line."""
+    tokens = _Tokens(path, text)
     kind = tokens.word("MARKOV")
     if kind not in ("MARKOV", "BAYES"):
         raise tokens.error(f"the file starts with {kind!r:.40}; wanted MARKOV or BAYES")
@@ -176,8 +208,8 @@ def _text(path: Path) -> str:
 class _Tokens:
     """The words of a file, taken one after the other, with the line of the last one."""
 
-    def __init__(self, path: Path):
-        lines = _text(path).splitlines()
+    def __init__(self, path: Path, text: str | None = None):
+        lines = (_text(path) if text is None else text).splitlines()
         self.path, self.line = path, 1
         self.words = ((word, at) for at, line in enumerate(lines, 1) for word in line.split())
 

@@ -70,11 +70,13 @@ def complete(
     steps: int,
     key: Key[Array, ""],
     least: int = 0,
+    near: Float[Array, "chains n"] | None = None,
 ) -> Float[Array, "rows n"]:
     """States of all units given the observed entries of v; missing and hidden ones are sampled.
 
-    They start at random and move for `steps` kernel steps while the observed units are held. In a
-    batch without missing entries `least` steps are made; with none, the hidden units are 0.
+    They start at the state of `near` that agrees best with what is observed (at random without it)
+    and move for `steps` kernel steps while the observed units are held. In a batch without missing
+    entries `least` steps are made; with none, the hidden units are 0.
     """
     layout, n = model.layout, v.shape[1]
     seen = observed(layout, v)
@@ -82,7 +84,10 @@ def complete(
 
     def sample() -> Float[Array, "rows n"]:
         start_key, init_key, move_key = jax.random.split(key, 3)
-        start = random_units(layout, start_key, (len(v),)).astype(v.dtype)
+        if near is None:
+            start = random_units(layout, start_key, (len(v),)).astype(v.dtype)
+        else:
+            start = nearest(near, v, seen).astype(v.dtype)
         x = start.at[:, :n].set(jnp.where(seen, v, start[:, :n]))
         free = jnp.ones(x.shape, bool).at[:, :n].set(~seen)
 
@@ -95,6 +100,16 @@ def complete(
         return jnp.pad(v, ((0, 0), (0, layout.n - n)))
 
     return sample() if least else jax.lax.cond(count == 0, as_given, sample)
+
+
+def nearest(
+    states: Float[Array, "chains n"], v: Float[Array, "rows v"], seen: Bool[Array, "rows v"]
+) -> Float[Array, "rows n"]:
+    """For each row the state that is nearest to it in what is observed, by squared distance."""
+    x, weight = states[:, : v.shape[1]], seen.astype(v.dtype)
+    known = jnp.where(seen, v, 0.0)
+    distance = weight @ (x * x).T - 2 * known @ x.T
+    return jax.lax.stop_gradient(states[jnp.argmin(distance, 1)])
 
 
 def posterior_means(

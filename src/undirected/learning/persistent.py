@@ -24,8 +24,8 @@ class Persistent:
     """Stochastic maximum likelihood (Tieleman 2008): mean F(v) - mean F(chains).
 
     The chains start at rows of the first batch and live as long as the run. Missing entries (NaN)
-    are drawn from the model given the observed ones, from a random start; so are the hidden units
-    of a model without a free energy.
+    are drawn from the model given the observed ones, from the chain that agrees best with those; so
+    are the hidden units of a model without a free energy.
 
     Args:
         kernel: how the chains move, such as `BlockGibbs()`.
@@ -82,6 +82,7 @@ class Persistent:
             data = model.energy(posterior_means(self.posterior, constant, v, fill_key)).mean()
         else:
             least = 0 if isinstance(model, Summable) else self.fill_steps
-            x = complete(self.kernel, constant, v, self.fill_steps, fill_key, least)
+            near = carry.x if carry.x.ndim == 2 else None
+            x = complete(self.kernel, constant, v, self.fill_steps, fill_key, least, near)
             data = mean_energy(model, x)
         return data - mean_energy(model, chains.x), (chains, info)

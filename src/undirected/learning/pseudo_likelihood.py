@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout
-from undirected.core.protocols import Info, Marginal
+from undirected.core.protocols import Conditionals, Info, Marginal
 from undirected.core.units import log_normaliser
 from undirected.learning.chain_phases import check_visible, visible
 
@@ -36,6 +36,8 @@ class PseudoLikelihood:
 
     def init(self, model: Any, batch: Float[Array, "rows v"], key: Key[Array, ""]) -> None:
         """Nothing is carried from step to step; the model is checked."""
+        if isinstance(model, Conditionals):
+            return
         if not isinstance(model, Marginal):
             raise UndirectedError(
                 f"pseudo-likelihood: {type(model).__name__} has no log_odds of its visible units; "
@@ -48,6 +50,8 @@ class PseudoLikelihood:
     ) -> tuple[Float[Array, ""], tuple[None, Info]]:
         """The negative log pseudo-likelihood."""
         v = visible(model, batch)
+        if isinstance(model, Conditionals):
+            return -model.log_conditionals(v).sum(-1).mean(), (None, {})
         fields = model.log_odds(v)
         units = Layout(tuple(block for block in model.layout.blocks if block.visible))
         loss = log_normaliser(units, fields) - jnp.sum(v * fields, -1)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
+from undirected.core.numerics import row
 from undirected.core.protocols import Info
 from undirected.learning.chain_phases import check_visible, observed, visible
 from undirected.learning.queries import Queries, UniformQueries, log_odds, whole_variables
@@ -61,7 +62,8 @@ class QueryTraining:
                 f"query training: {type(model).__name__} answers no queries; pass "
                 "QueryNetwork(model), which unrolls belief propagation on it"
             )
-        check_visible("query training", model.layout)
+        if not hasattr(model, "log_beliefs"):
+            check_visible("query training", model.layout)
 
     def __call__(
         self, model: Any, batch: Float[Array, "rows v"], carry: None, key: Key[Array, ""]
@@ -77,10 +79,18 @@ class QueryTraining:
 def query_losses(
     model: Any, x: Float[Array, "rows v"], targets: Bool[Array, "rows v"]
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
-    """Cross-entropy of the targets of each row in nats, and their number."""
+    """Cross-entropy of the targets of each row in nats, and their number.
+
+    A real or nonnegative target counts minus the logarithm of its density.
+    """
     layout = model.layout
     seen = observed(layout, x)
     asked = whole_variables(layout, targets) & seen
+    if layout.is_continuous.any():
+        logs = model.log_beliefs(jnp.where(seen, x, 0.0), seen & ~asked)
+        shares = [np.full(b.size, 1 / b.width) for b in layout.blocks if b.visible]
+        share = row(jnp.asarray(np.concatenate(shares), x.dtype), x)
+        return -jnp.where(asked, logs, 0.0).sum(-1), jnp.where(asked, share, 0.0).sum(-1)
     logits = model.logits(log_odds(layout, x, seen & ~asked))
     loss, weight = _variable_losses(layout, logits, jnp.where(seen, x, 0.0), asked)
     return loss.sum(-1), weight.sum(-1)

@@ -7,6 +7,8 @@ from undirected.models.gaussian_rbm import GaussianRBM
 from undirected.models.grid_mrf import GridMRF
 from undirected.models.ising import Ising
 from undirected.models.markov import markov_network
+from undirected.models.mixed_rbm import MixedRBM
+from undirected.models.mixture_rbm import MixtureRBM
 from undirected.models.model_path import ModelPath, tempered
 from undirected.models.nonnegative import NonnegativeBM
 from undirected.models.potts import Potts
@@ -29,6 +31,8 @@ REGISTRY: dict[str, type] = {
         GridMRF,
         GaussianRBM,
         Potts,
+        MixedRBM,
+        MixtureRBM,
     )
 }
 """The models by name; saving and loading do without this table."""
@@ -42,6 +46,8 @@ __all__ = [
     "GaussianRBM",
     "GridMRF",
     "Ising",
+    "MixedRBM",
+    "MixtureRBM",
     "ModelPath",
     "NonnegativeBM",
     "Potts",

@@ -14,6 +14,12 @@ MISSING = (0.55, 0.71, 0.88)  # pale blue: no grey value can be mistaken for it
 PADDING = 0.85  # grey of the lines between images
 
 
+def readable_scale(shape: tuple[int, int], columns: int) -> int:
+    """Screen pixels for a pixel: images of at least 64, in a grid not much wider than 1200."""
+    wanted, widest = -(-64 // max(shape)), 1200 // max(1, columns * (shape[1] + 1))
+    return max(2, min(wanted, widest))
+
+
 def image_grid(
     arrays: ArrayLike,
     shape: tuple[int, int],

@@ -1,7 +1,7 @@
 """The driver of every kernel: burn in, thin, and summarise chains while they run."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -77,6 +77,33 @@ class ChainResult(eqx.Module):
     def ess(self) -> Float[np.ndarray, " n"]:
         """Effective number of draws of every unit, from the stored ones: `core.diagnostics.ess`."""
         return ess(self)
+
+    def to_arviz(self, names: Sequence[str] | None = None) -> Any:
+        """The stored draws for arviz: `x` with the dimensions chain, draw and unit.
+
+        Args:
+            names: of the units, as coordinates; by default their numbers.
+
+        Returns:
+            What `arviz.from_dict` makes; arviz must be installed.
+        """
+        if self.x is None:
+            raise UndirectedError(
+                "to_arviz: the chains stored no draws; run them with keep=True, or observe States()"
+            )
+        own = list(range(self.x.shape[-1])) if names is None else list(names)
+        if len(own) != self.x.shape[-1]:
+            raise UndirectedError(
+                f"to_arviz: {len(own)} names for {self.x.shape[-1]} units; pass one for each"
+            )
+        try:
+            import arviz
+        except ImportError as error:
+            raise ImportError(
+                'to_arviz: arviz is not installed; pip install "undirected[arviz]"'
+            ) from error
+        draws = np.moveaxis(np.asarray(self.x), 0, 1)
+        return arviz.from_dict(posterior={"x": draws}, coords={"unit": own}, dims={"x": ["unit"]})
 
 
 def init_state(

@@ -10,11 +10,12 @@ from undirected.core.lazy import lazily
 if TYPE_CHECKING:
     from undirected.tasks.choose import kernel_for, path_to
     from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
-    from undirected.tasks.files import load, read_network, save
+    from undirected.tasks.files import load, read_network, save, write_network
     from undirected.tasks.learn import fit
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
     from undirected.tasks.solve import Solution, solve
+    from undirected.tasks.table_model import TableModel, fit_table, load_table
     from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
@@ -23,12 +24,15 @@ __all__ = [
     "LogPartition",
     "Settings",
     "Solution",
+    "TableModel",
     "Trained",
     "answer_rows",
     "evaluate",
     "fit",
+    "fit_table",
     "kernel_for",
     "load",
+    "load_table",
     "log_partition",
     "path_to",
     "query",
@@ -37,6 +41,7 @@ __all__ = [
     "save",
     "solve",
     "train_table",
+    "write_network",
 ]
 
 lazily(
@@ -44,11 +49,12 @@ lazily(
     {
         "choose": "kernel_for path_to",
         "evaluate": "Evaluation LogPartition evaluate log_partition",
-        "files": "load read_network save",
+        "files": "load read_network save write_network",
         "learn": "fit",
         "query": "Answers answer_rows query",
         "sample": "sample",
         "solve": "Solution solve",
+        "table_model": "TableModel fit_table load_table",
         "train_table": "Settings Trained train_table",
     },
 )

@@ -9,9 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.protocols import Kernel, Model, Separable
+from undirected.core.protocols import Annealable, Kernel, Model, Separable
 from undirected.models import ModelPath, tempered
-from undirected.sampling import BlockGibbs, GaussianGibbs, Gibbs, RectifiedGibbs
+from undirected.sampling import (
+    BlockGibbs,
+    GaussianGibbs,
+    Gibbs,
+    MixedGibbs,
+    MixtureGibbs,
+    RectifiedGibbs,
+)
 
 
 def kernel_for(model: Any) -> Kernel:
@@ -23,7 +30,8 @@ def kernel_for(model: Any) -> Kernel:
         return kernel.step(model, kernel.init(model, x, key), free, key)[0].x
 
     x, refusals = jax.ShapeDtypeStruct((1, model.layout.n), jnp.zeros(()).dtype), []
-    for kernel in (BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs()):
+    kernels = MixtureGibbs(), BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs(), MixedGibbs()
+    for kernel in kernels:
         try:
             eqx.filter_eval_shape(partial(step, kernel), model, x, jax.random.key(0))
         except UndirectedError as error:
@@ -31,13 +39,15 @@ def kernel_for(model: Any) -> Kernel:
         else:
             return kernel
     raise UndirectedError(
-        f"no Gibbs sampler takes this {type(model).__name__} ({refusals[1]}); "
+        f"no Gibbs sampler takes this {type(model).__name__} ({refusals[2]}); "
         "GibbsWithGradients or PerturbAndMap may"
     )
 
 
 def path_to(model: Any, means: Any = None) -> ModelPath:
-    """From independent units to a model; from no energy at all where it knows no such units."""
+    """To a model from a tractable one that it knows, else from independent units or from none."""
+    if isinstance(model, Annealable):
+        return ModelPath(model.tractable(), model)
     if isinstance(model, Separable):
         return ModelPath(model.independent(means), model)
     return tempered(model)

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 
 from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import check_discrete
 from undirected.core.potentials import Potentials, clamp
-from undirected.core.protocols import Conditionals, Lowerable, Marginal, Summable
+from undirected.core.protocols import Conditionals, Lowerable, Marginal, Separable, Summable
 from undirected.core.random import make_key
 from undirected.evaluation import (
     Bracket,
@@ -27,8 +26,10 @@ from undirected.evaluation import (
 )
 from undirected.evaluation.estimate import mean
 from undirected.inference import Elimination, Exact, Transfer
+from undirected.models import ModelPath
 from undirected.tasks.choose import check_model, kernel_for, path_to
-from undirected.tasks.rows import visible_rows
+from undirected.tasks.entries import asks_entries, entry_bits
+from undirected.tasks.rows import unit_rows
 
 METHODS = ("auto", "exact", "ais")
 MOST_STATES, MOST_ENTRIES, MOST_SUMS = 2**20, 2**24, 2**28
@@ -71,7 +72,10 @@ class LogPartition:
 class Evaluation:
     """Log-likelihood per row in nats, with what it rests on.
 
-    `hidden_sums` says how hidden units were summed out of each row: "exact" or "ais".
+    `log_likelihood` is that of the observed part of each row; hidden units and missing entries are
+    summed out: `hidden_sums` says how, "exact" or "ais". `pseudo_log_likelihood` is that of the
+    rows without holes. `held_out` are the bits of an entry that is hidden and asked for given the
+    others of its row (nats of its density divided by log 2 for continuous ones).
     """
 
     log_likelihood: Estimate
@@ -79,6 +83,8 @@ class Evaluation:
     pseudo_log_likelihood: Estimate | None
     hidden_sums: str
     rows: int
+    complete_rows: int = 0
+    held_out: Estimate | None = None
 
 
 def log_partition(
@@ -139,20 +145,23 @@ def evaluate(
     betas: int = 2000,
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
+    entries: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """The log-likelihood of complete rows under a model, with its error.
+    """The log-likelihood of rows under a model, with its error; of what is observed in them.
 
     Args:
         model: any model that lowers to potentials.
-        rows: values of the visible units, none missing.
+        rows: values of the visible units, or of the columns of a model that has them; NaN where
+            one is missing.
         method: "exact", "ais", or "auto": exact where affordable; for log Z and hidden units.
         means: of the visible units, from the data: a better start for AIS.
         chains: of AIS for log Z.
         betas: temperatures of AIS.
         key: of all draws.
         seed: the same as a number; pass one of the two.
-        progress: told the rows done and the rows in all, where hidden units take AIS.
+        entries: whether to hide single entries and ask for them; by default where rows have holes.
+        progress: told the rows done and the rows in all, where they take AIS.
 
     Returns:
         An `Evaluation`: means per row in nats with standard errors, values of single rows
@@ -166,19 +175,21 @@ def evaluate(
         -2.7726
     """
     check_model("evaluate", model)
-    values = visible_rows("evaluate", model.layout, rows)
-    if np.isnan(values).any() or not len(values):
+    values = unit_rows("evaluate", model, rows)
+    if not len(values) or np.isnan(values).all():
         raise UndirectedError(
-            "evaluate: the log-likelihood needs complete rows, at least one; leave out those with "
-            "missing entries"
+            f"evaluate: nothing is observed in {len(values)} rows; pass at least one entry"
         )
     own = make_key("evaluate", key, seed)
     settings: dict[str, Any] = {"method": method, "means": means, "betas": betas}
     log_z = log_partition(model, chains=chains, key=own, **settings)
     found, sums = _likelihood(model, values, log_z.value, own, progress, **settings)
-    known = isinstance(model, Marginal | Conditionals)
-    pseudo = pseudo_log_likelihood(model, values) if known else None
-    return Evaluation(found, log_z, pseudo, sums, len(values))
+    complete = values[~np.isnan(values).any(1)]
+    known = isinstance(model, Marginal | Conditionals) and len(complete)
+    pseudo = pseudo_log_likelihood(model, complete) if known else None
+    ask = len(complete) < len(values) if entries is None else entries
+    held_out = entry_bits(model, values) if ask and asks_entries(model) else None
+    return Evaluation(found, log_z, pseudo, sums, len(values), len(complete), held_out)
 
 
 def check_lowerable(caller: str, model: Any) -> None:
@@ -201,23 +212,52 @@ def _likelihood(
     means: ArrayLike | None,
     betas: int,
 ) -> tuple[Estimate, str]:
-    """Log-likelihood of rows, and how hidden units were summed out."""
-    if isinstance(model, Summable) or model.layout.n == model.layout.n_visible:
+    """Log-likelihood of rows, and how hidden units and missing entries were summed out."""
+    holes = np.isnan(rows).any(1)
+    summable = isinstance(model, Summable) or model.layout.n == model.layout.n_visible
+    if summable and not holes.any():
         return log_likelihood(model, rows, log_z), "exact"
     sums = None if method == "ais" else _exact_rows(model, rows)
     if sums is not None:
         return mean(sums - log_z), "exact"
     if method == "exact":
-        raise UndirectedError("evaluate: the hidden units are too many for exact; use method 'ais'")
-    path, kernel = path_to(model, means), kernel_for(model)
+        raise UndirectedError(
+            "evaluate: the hidden units and missing entries are too many for exact; use method "
+            "'ais'"
+        )
+    found = np.empty(len(rows))
+    if summable and not holes.all():
+        found[~holes] = log_likelihood(model, rows[~holes], log_z).rows
+    else:
+        holes = np.ones(len(rows), bool)
+    found[holes] = _rows_by_ais(model, rows[holes], key, progress, means, betas) - log_z
+    return mean(found), "ais"
+
+
+def _rows_by_ais(
+    model: Any,
+    rows: np.ndarray,
+    key: Key[Array, ""],
+    progress: Callable[[int, int], None] | None,
+    means: ArrayLike | None,
+    betas: int,
+) -> Float[np.ndarray, " rows"]:
+    """`ais_rows` in chunks; where only missing entries are to be summed, a tenth of the betas."""
+    given = None if means is None else jnp.asarray(means)
+    base = model.independent(given) if isinstance(model, Separable) else None
+    path = path_to(model, means) if base is None else ModelPath(base, model)
+    kernel = kernel_for(model)
+    few = isinstance(model, Summable) or model.layout.n == model.layout.n_visible
+    count = max(2, betas // 10) if few else betas
 
     def by_ais(part: Array, start: int) -> np.ndarray:
         own = jax.random.fold_in(key, start)
-        return ais_rows(path, kernel, part, own, chains=ROW_CHAINS, betas=betas)
+        return ais_rows(path, kernel, part, own, chains=ROW_CHAINS, betas=count)
 
     size = 4 * ROW_CHAINS * model.layout.n
-    found = map_rows(by_ais, rows, size, budget=ROW_BYTES, progress=progress)
-    return mean(np.asarray(found, np.float64) - log_z), "ais"
+    # Rows that fill up a chunk are 0, which is no state of a categorical variable.
+    found = map_rows(by_ais, rows, size, budget=ROW_BYTES, progress=progress, fill=np.nan)
+    return np.asarray(found, np.float64)
 
 
 def _exact(model: Any) -> tuple[float | None, str]:
@@ -231,7 +271,6 @@ def _exact(model: Any) -> tuple[float | None, str]:
     ]
     for routine in routines:
         try:
-            check_discrete("log_partition", *p.layout.blocks)
             return float(routine()(p).log_z), ""
         except UndirectedError as error:
             why.append(str(error))
@@ -249,5 +288,4 @@ def _exact_rows(model: Any, rows: np.ndarray) -> Float[np.ndarray, " rows"] | No
 
 @eqx.filter_jit
 def _clamped_sums(exact: Exact, p: Potentials, rows: Array) -> Float[Array, " rows"]:
-    seen = jnp.ones(rows.shape[1], bool)
-    return jax.lax.map(lambda v: exact(clamp(p, seen, v)).log_z, rows)
+    return jax.lax.map(lambda v: exact(clamp(p, ~jnp.isnan(v), v)).log_z, rows)

@@ -1,11 +1,17 @@
 """Models to and from disk, by one word each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from undirected.core.errors import BadFile
+from undirected.core.files import atomic_write
+from undirected.core.potentials import Potentials, lowered
 from undirected.io.model_files import load_model, save_model
-from undirected.io.uai import read_uai
+from undirected.io.text import from_json, to_json
+from undirected.io.uai import UaiModel, read_uai, write_uai
 from undirected.models import FactorGraph, markov_network
 
 
@@ -53,13 +59,14 @@ def load(folder: str | Path, classes: Iterable[type] | Mapping[str, type] = ()) 
 
 
 def read_network(path: str | Path) -> FactorGraph:
-    """A network from a UAI file; its variables answer to their numbers in the file.
+    """A network from a UAI file; its variables answer to their names, or numbers in the file.
 
     Args:
-        path: a file of the UAI format, MARKOV or BAYES.
+        path: a file of the UAI format, MARKOV or BAYES. Names of variables and states, which the
+            format lacks, are taken from `PATH.names.json` where `write_network` put one.
 
     Returns:
-        A factor graph with names 0, 1, ... in the order of the file.
+        A factor graph with those names, or 0, 1, ... in the order of the file.
 
     Example:
         >>> import pathlib, tempfile
@@ -70,4 +77,92 @@ def read_network(path: str | Path) -> FactorGraph:
         {0: {0: 0.3, 1: 0.7}}
     """
     found = read_uai(path)
-    return markov_network(found.cardinalities, zip(found.scopes, found.tables, strict=True))
+    words = _names(Path(path), found)
+    if words is None:
+        return markov_network(found.cardinalities, zip(found.scopes, found.tables, strict=True))
+    names = list(words)
+    scopes = [tuple(names[v] for v in scope) for scope in found.scopes]
+    return markov_network(words, list(zip(scopes, found.tables, strict=True)))
+
+
+def write_network(path: str | Path, network: Any) -> None:
+    """Write a model of discrete variables as a UAI file, and its names beside it.
+
+    Args:
+        path: the file to write; `PATH.names.json` gets the names of variables and states where
+            there are any.
+        network: a factor graph, or another model whose factors can be written as tables.
+
+    Returns:
+        Nothing; `read_network` gives the same distribution and log Z.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import undirected as un
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "coin.uai")
+        >>> coin = un.markov_network({"coin": ["heads", "tails"]}, {"coin": [3, 7]})
+        >>> un.write_network(path, coin)
+        >>> un.query(un.read_network(path))
+        {'coin': {'heads': 0.3, 'tails': 0.7}}
+    """
+    p, path = lowered(network), Path(path)
+    layout, place = p.layout, {v: i for i, v in enumerate(p.layout.order)}
+    scopes, logs = _unary_tables(p, place)
+    for factor in p.factors:
+        for group in factor.tables(layout, MOST_ENTRIES):
+            for scope, table in zip(np.asarray(group.scopes), np.asarray(group.logs), strict=True):
+                # A slot that is not used has one state that counts.
+                kept = tuple(slice(None) if v >= 0 else group.idle for v in scope)
+                scopes.append(tuple(place[int(v)] for v in scope if v >= 0))
+                logs.append(np.asarray(table, np.float64)[kept])
+    tables = tuple(np.exp(np.minimum(table, 700.0)) for table in logs)
+    counts = tuple(int(layout.variables.states[v]) for v in layout.order)
+    write_uai(path, UaiModel(counts, tuple(scopes), tables))
+    if layout.labels is not None:
+        words = {"names": list(layout.names), "states": [layout.labels.states[v] for v in place]}
+        with atomic_write(_beside(path)) as temporary:
+            temporary.write_text(to_json(words) + "\n", encoding="utf-8")
+
+
+MOST_ENTRIES = 2**20
+"""Entries of one table of a file."""
+
+
+def _unary_tables(
+    p: Potentials, place: dict[int, int]
+) -> tuple[list[tuple[int, ...]], list[np.ndarray]]:
+    """One table for the field of each variable; the first also has the constant."""
+    variables, unary = p.layout.variables, np.asarray(p.unary, np.float64)
+    scopes, logs = [], []
+    for v, i in place.items():
+        first, width = int(variables.first[v]), int(variables.width[v])
+        part = unary[first : first + width]
+        scopes.append((i,))
+        logs.append(np.array([0.0, part[0]]) if width == 1 else part.copy())
+    logs[0] += float(p.offset)
+    return scopes, logs
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.names.json")
+
+
+def _names(path: Path, found: UaiModel) -> dict[Hashable, Any] | None:
+    """The names and states that stand beside a file; None where there are none."""
+    beside = _beside(path)
+    if not beside.is_file():
+        return None
+    try:
+        words = from_json(beside.read_text(encoding="utf-8"))
+        named = dict(zip(words["names"], words["states"], strict=True))
+        pairs = zip(found.cardinalities, named.values(), strict=False)
+        counts = [k if states is None else len(states) for k, states in pairs]
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadFile(f"{beside}: damaged, or not names of a network ({error!s:.100})") from error
+    if len(named) != len(found.cardinalities) or counts != list(found.cardinalities):
+        raise BadFile(
+            f"{beside}: names of {len(named)} variables, which are not those of {path.name}; "
+            "remove it, or write both again"
+        )
+    sizes = zip(named.items(), found.cardinalities, strict=True)
+    return {name: k if states is None else list(states) for (name, states), k in sizes}

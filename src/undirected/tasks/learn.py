@@ -22,7 +22,7 @@ from undirected.learning import (
 )
 from undirected.learning import fit as run_fit
 from undirected.tasks.choose import kernel_for
-from undirected.tasks.rows import visible_rows
+from undirected.tasks.rows import unit_rows
 
 STEPS = 4000
 """Steps of a fit of which neither steps nor epochs are given, within 3 to 200 epochs."""
@@ -47,8 +47,8 @@ def fit(
     Args:
         model: the model to start from.
         data: rows over the visible units, NaN where an entry is missing, a value between 0 and 1
-            where only the probability of a one is known; for a conditional model the pair
-            (features, rows); or `Batches`.
+            where only the probability of a one is known; for a model with columns rows of one
+            cell a column; for a conditional model the pair (features, rows); or `Batches`.
         objective: by default pseudo-likelihood where nothing is hidden or missing, else persistent
             contrastive divergence with the kernel that suits the model; for a conditional model
             belief propagation.
@@ -115,7 +115,7 @@ def _batches(model: Any, data: Any, size: int | None, seed: int | None) -> Batch
         rows = tuple(np.asarray(part, np.float32) for part in data)
         count = len(rows[0])
     elif hasattr(model, "layout"):
-        rows = visible_rows("fit", model.layout, data, grey=True)
+        rows = unit_rows("fit", model, data, grey=True)
         count = len(rows)
     else:
         raise UndirectedError(

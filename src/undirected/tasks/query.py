@@ -1,6 +1,7 @@
 """Questions to a model: the probability of what is not known, given what is."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,14 +13,23 @@ from numpy.typing import ArrayLike
 
 from undirected.core.chunks import BUDGET, map_rows, potential_bytes
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import Layout, check_discrete, marginals
+from undirected.core.layout import Domain, Layout, check_discrete, marginals
 from undirected.core.potentials import Potentials, Status, clamp, lowered
 from undirected.core.protocols import Lowerable
 from undirected.core.random import make_key
+from undirected.core.table_units import TableUnits
+from undirected.factors import Squares
 from undirected.inference import Elimination, Exact, Inference, MaxProduct, MeanField, SumProduct
-from undirected.sampling import run_chains
+from undirected.inference.mixed_messages import suits as takes_lines
+from undirected.sampling import Mean, run_chains
 from undirected.tasks.choose import check_model, kernel_for
-from undirected.tasks.rows import clamped_start, evidence_row, visible_rows
+from undirected.tasks.rows import (
+    clamped_start,
+    evidence_row,
+    evidence_units,
+    has_columns,
+    unit_rows,
+)
 
 METHODS = ("auto", "bp", "mf", "gibbs", "exact", "map")
 SMALL_TABLES = 2**22
@@ -29,15 +39,56 @@ BURN_IN, DRAWS = 200, 2000
 
 
 class Answers(NamedTuple):
-    """Rows with every missing entry filled in, and how the inference of each row went."""
+    """Rows with every missing entry filled in, and how the inference of each row went.
+
+    `std` are standard deviations of real and nonnegative units, 0 where they are known.
+    """
 
     values: Float[np.ndarray, "rows v"]
     status: Int[np.ndarray, " rows"]
+    std: Float[np.ndarray, "rows v"] | None = None
 
     @property
     def converged(self) -> float:
         """The share of rows whose inference reached its goal."""
         return float((self.status == Status.CONVERGED).mean()) if len(self.status) else 1.0
+
+
+@dataclass(frozen=True)
+class TableAnswers:
+    """Answers about a table of one cell a column.
+
+    Args:
+        table: the rows with every missing cell filled in: the most probable state of binary and
+            categorical columns, the mean of real and nonnegative ones.
+        probabilities: of the states of each discrete column (rows, states), by its name.
+        mean: of each continuous column (rows,), by its name.
+        std: its standard deviation, 0 where the cell is known.
+        status: how the inference of each row went, a `Status`.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.MixedRBM.create({"ill": "binary", "age": "real"}, 2, seed=0, scale=0.0)
+        >>> found = un.query(model, [[1, np.nan], [np.nan, 0.5]])
+        >>> found.probabilities["ill"].tolist(), found.std["age"].round(2).tolist()
+        ([[0.0, 1.0], [0.5, 0.5]], [1.0, 0.0])
+    """
+
+    table: Float[np.ndarray, "rows columns"]
+    probabilities: dict[Any, Float[np.ndarray, "rows states"]]
+    mean: dict[Any, Float[np.ndarray, " rows"]]
+    std: dict[Any, Float[np.ndarray, " rows"]]
+    status: Int[np.ndarray, " rows"]
+
+    def row(self, index: int = 0, skip: Sequence[Any] = ()) -> dict[Any, dict[Any, float]]:
+        """One row by names: {column: {state: probability}}, or {"mean": ..., "std": ...}."""
+        found: dict[Any, dict[Any, float]] = {}
+        for name, shares in self.probabilities.items():
+            found[name] = {k: round(float(p), 7) for k, p in enumerate(shares[index])}
+        for name, mean in self.mean.items():
+            found[name] = {"mean": float(mean[index]), "std": float(self.std[name][index])}
+        return {name: answer for name, answer in found.items() if name not in skip}
 
 
 def query(
@@ -63,8 +114,9 @@ def query(
 
     Returns:
         For rows, the table with every NaN replaced by the probability of a one (by the mean, for
-        real units). For one question `{variable: {state: probability}}` of all visible variables
-        that are not given, in the order they were declared.
+        real units); of a model with columns `TableAnswers`. For one question
+        `{variable: {state: probability}}` of all visible variables that are not given, in the
+        order they were declared, with `{"mean": ..., "std": ...}` for continuous columns.
 
     Example:
         >>> import undirected as un
@@ -77,9 +129,18 @@ def query(
     if rows is not None:
         if given is not None:
             raise UndirectedError("query: got both rows and given; put what is known into the rows")
-        return answer_rows(model, rows, method=method, key=key, seed=seed).values
+        found = answer_rows(model, rows, method=method, key=key, seed=seed)
+        return by_column(model.table, found) if has_columns(model) else found.values
     check_model("query", model)
     layout = model.layout
+    if has_columns(model):
+        units = evidence_units("query", model, given)
+        cells = model.table.to_table(units[None])
+        found = answer_rows(model, cells, method=method, key=key, seed=seed)
+        table = model.table
+        seen = [table.labels[i] for i in np.flatnonzero(~np.isnan(cells[0]))]
+        answers = by_column(table, found).row(skip=seen)
+        return {name: answers[name] for name in table.labels if name in answers}
     check_discrete("query: an answer by names", *layout.blocks)
     row = evidence_row("query", layout, given)
     found = answer_rows(model, row[None], method=method, key=key, seed=seed)
@@ -102,7 +163,7 @@ def answer_rows(
     """
     check_model("query", model)
     own_key = make_key("query", key, seed)
-    values = visible_rows("query", model.layout, rows)
+    values = unit_rows("query", model, rows)
     routine = _routine(model, method, len(values))
     if routine is None:
         return _by_chains(model, values, own_key, budget, progress)
@@ -110,7 +171,9 @@ def answer_rows(
     open_ = found.status == Status.ROUNDS_SPENT
     if open_.any() and routine == SETTLING:
         again = _by_inference(model, values[open_], DAMPED, own_key, budget, None)
-        found.values[open_], found.status[open_] = again
+        for old, new in zip(found, again, strict=True):
+            if old is not None and new is not None:
+                old[open_] = new
     if (found.status == Status.INFEASIBLE).any() and not isinstance(method, Inference):
         row = int(np.flatnonzero(found.status == Status.INFEASIBLE)[0])
         raise NotFinite(
@@ -145,8 +208,9 @@ def _routine(model: Any, method: str | Inference, rows: int) -> Inference | None
     if exact is not None:
         return exact
     if isinstance(model, Lowerable):
-        groups = model.lower().factors
-        if groups and all(group.offers("update_messages") for group in groups):
+        p = model.lower()
+        sent = bool(p.factors) and all(group.offers("update_messages") for group in p.factors)
+        if sent or takes_lines(p):
             return SETTLING
     return None
 
@@ -179,19 +243,30 @@ def _by_inference(
         found = [_on_host(p, row, routine) for row in values]
         return Answers(*(np.stack(parts) for parts in zip(*found, strict=True)))
 
-    def answer(chunk: Array, start: int) -> tuple[Array, Array]:
+    def answer(chunk: Array, start: int) -> tuple[Array, Array, Array | None]:
         return _answer(routine, p, chunk, jax.random.fold_in(key, start))
 
-    means, status = map_rows(answer, values, potential_bytes(p), budget=budget, progress=progress)
-    return Answers(np.where(np.isnan(values), means, values), status.copy())
+    size = potential_bytes(p)
+    means, status, variance = map_rows(answer, values, size, budget=budget, progress=progress)
+    std = None if variance is None else np.sqrt(np.where(np.isnan(values), variance, 0.0))
+    return Answers(np.where(np.isnan(values), means, values), status.copy(), std)
 
 
 @eqx.filter_jit
 def _answer(
     routine: Inference, p: Potentials, rows: Float[Array, "rows v"], key: Key[Array, ""]
-) -> tuple[Float[Array, "rows v"], Int[Array, " rows"]]:
+) -> tuple[Float[Array, "rows v"], Int[Array, " rows"], Float[Array, "rows v"] | None]:
+    """Means, status and, where units are continuous, variances of the visible units."""
     beliefs = routine(clamp(p, ~jnp.isnan(rows), rows), key)
-    return beliefs.unary[:, : rows.shape[1]], beliefs.status
+    means, variance = beliefs.unary[:, : rows.shape[1]], None
+    if p.layout.is_continuous.any():
+        variance = jnp.zeros_like(means)
+        for group in beliefs.factors:
+            if isinstance(group, Squares):
+                where = p.layout.blocks[group.block].slice
+                spread = jnp.maximum(group.weight - means[:, where] ** 2, 0.0)
+                variance = variance.at[:, where].set(spread)
+    return means, beliefs.status, variance
 
 
 def _on_host(p: Potentials, row: np.ndarray, routine: Inference) -> tuple[np.ndarray, np.ndarray]:
@@ -210,18 +285,44 @@ def _by_chains(
     """Means of chains, one a row, whose known entries stay as they are."""
     kernel = kernel_for(model)
 
-    def answer(chunk: Array, start: int) -> Array:
+    lines = bool(model.layout.is_continuous.any())
+    observe = Mean(jnp.square, name="squares") if lines else ()
+
+    def answer(chunk: Array, start: int) -> tuple[Array, Array | None]:
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
         x, free = clamped_start(model, chunk, start_key)
         chains = run_chains(
-            kernel, model, x, run_key, burn_in=BURN_IN, samples=DRAWS, free=free, keep=False
+            kernel, model, x, run_key, burn_in=BURN_IN, samples=DRAWS, free=free, observe=observe
         )
-        return chains.chain_means[:, : chunk.shape[1]]
+        means = chains.chain_means[:, : chunk.shape[1]]
+        squares = chains.observed["squares"][:, : chunk.shape[1]] if lines else None
+        return means, None if squares is None else jnp.maximum(squares - means**2, 0.0)
 
     size = 400 * model.layout.n
-    means = map_rows(answer, values, size, budget=budget, progress=progress)
+    means, variance = map_rows(answer, values, size, budget=budget, progress=progress)
     settled = np.full(len(values), int(Status.CONVERGED))
-    return Answers(np.where(np.isnan(values), means, values), settled)
+    std = None if variance is None else np.sqrt(np.where(np.isnan(values), variance, 0.0))
+    return Answers(np.where(np.isnan(values), means, values), settled, std)
+
+
+def by_column(table: TableUnits, found: Answers) -> TableAnswers:
+    """Answers of units as answers of columns."""
+    probabilities, mean, std = {}, {}, {}
+    for i, name in enumerate(table.labels):
+        part = found.values[:, table.units(i)]
+        if table.domains[i] is Domain.CATEGORICAL:
+            probabilities[name] = part
+        elif table.domains[i] is Domain.BINARY:
+            probabilities[name] = np.concatenate([1 - part, part], 1)
+        else:
+            mean[name] = part[:, 0]
+            spread = np.zeros_like(found.values) if found.std is None else found.std
+            std[name] = spread[:, table.units(i)][:, 0]
+    cells = table.to_table(found.values)
+    for i, domain in enumerate(table.domains):
+        if domain is Domain.BINARY:
+            cells[:, i] = cells[:, i] > 0.5
+    return TableAnswers(cells, probabilities, mean, std, found.status)
 
 
 def _by_name(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import observe, potentials
+from undirected.core.table_units import TableUnits
 from undirected.sampling import init_state
 
 
@@ -38,6 +39,23 @@ def visible_rows(
         if block.visible:
             _check_block(caller, block, found[:, block.slice], grey)
     return found
+
+
+def unit_rows(
+    caller: str, model: Any, rows: ArrayLike, grey: bool = False
+) -> Float[np.ndarray, "rows v"]:
+    """Rows over the visible units of a model, from rows of one cell a column where it has columns.
+
+    NaN stays NaN. A model with columns is one that has `table`, as `MixedRBM` does.
+    """
+    if has_columns(model):
+        return model.table.to_units(rows, caller)
+    return visible_rows(caller, model.layout, rows, grey)
+
+
+def has_columns(model: Any) -> bool:
+    """Whether users give and get rows of one cell a column, not one a unit."""
+    return isinstance(getattr(model, "table", None), TableUnits)
 
 
 def _check_block(caller: str, block: Any, part: Float[np.ndarray, "rows size"], grey: bool) -> None:
@@ -75,6 +93,25 @@ def evidence_row(caller: str, layout: Layout, given: Any) -> Float[np.ndarray, "
             known = (part == 0).sum(1) == block.states - 1
             row[block.slice] = np.where(known[:, None] & np.isnan(part), 1.0, part).ravel()
     return row
+
+
+def evidence_units(caller: str, model: Any, given: Any) -> Float[np.ndarray, " v"]:
+    """`evidence_row` of a model, by columns where it has them."""
+    if not has_columns(model):
+        return evidence_row(caller, model.layout, given)
+    table: TableUnits = model.table
+    cells = np.full(len(table), np.nan, np.float32)
+    if given is not None and not isinstance(given, Mapping):
+        cells = given
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        if name not in table.labels:
+            some = ", ".join(map(repr, table.labels[:6])) + (", ..." if len(table) > 6 else "")
+            raise UndirectedError(f"{caller}: no column is called {name!r:.40}; got {some}")
+        cells[table.labels.index(name)] = value
+    rows = table.to_units(cells, caller)
+    if len(rows) != 1:
+        raise UndirectedError(f"{caller}: `given` has {len(rows)} rows; pass one")
+    return rows[0]
 
 
 def clamped_start(

@@ -15,7 +15,7 @@ from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
 from undirected.tasks.choose import check_model, kernel_for
-from undirected.tasks.rows import clamped_start, evidence_row
+from undirected.tasks.rows import clamped_start, evidence_units, has_columns
 
 
 def sample(
@@ -44,7 +44,8 @@ def sample(
         progress: told the samples done and the samples in all.
 
     Returns:
-        An array (count, visible units); for a network with names `{variable: array of states}`.
+        An array (count, visible units), or (count, columns) of a model with columns; for a network
+        with names `{variable: array of states}`.
 
     Example:
         >>> import undirected as un
@@ -52,7 +53,7 @@ def sample(
         (5, 3)
     """
     check_model("sample", model)
-    row = evidence_row("sample", model.layout, given)
+    row = evidence_units("sample", model, given)
     found = sample_units(
         model,
         count,
@@ -63,6 +64,8 @@ def sample(
         budget=budget,
         progress=progress,
     )[:, : model.layout.n_visible]
+    if has_columns(model):
+        return model.table.to_table(found)
     return found if model.layout.labels is None else _by_name(model.layout, found)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from undirected.core.errors import UndirectedError
+from undirected.core.memory import available_memory
 from undirected.inference.networks.engines import Budget, Outcome, answer
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import Inconsistent, Simplified, simplify
@@ -116,7 +117,8 @@ def solve(
         given: evidence, `{variable: state}`, by names.
         maximise: the variables of the task "mmap".
         seconds: when the answer has to be there at the latest.
-        memory: bytes for tables, as a number or such as "500M" or "4G".
+        memory: bytes for tables, as a number or such as "500M" or "4G"; never more than 80 % of
+            what the system has left.
         seed: of the random draws of heuristics and approximate engines.
 
     Returns:
@@ -142,7 +144,8 @@ def solve(
         )
     if not seconds > 0:
         raise UndirectedError(f"solve: seconds is {seconds!r:.40}; pass a number above 0")
-    budget = Budget(start + seconds - RESERVE, memory_bytes(memory), seed)
+    room = min(memory_bytes(memory), int(0.8 * available_memory()))
+    budget = Budget(start + seconds - RESERVE, room, seed)
     network, names, words = _named(net)
     known = _evidence(names, words, given or {})
     asked = _maximised(task, names, maximise)

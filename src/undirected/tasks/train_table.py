@@ -1,6 +1,6 @@
 """A model fitted to a table: kind, size and schedule chosen by the table unless they are given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
+from undirected.core.table_units import TableUnits
 from undirected.evaluation import pseudo_log_likelihood
 from undirected.inference import Exact, QueryNetwork, SumProduct
 from undirected.learning import (
@@ -28,10 +29,28 @@ from undirected.learning import (
 from undirected.learning import fit as run_fit
 from undirected.learning.checkpointing import Store
 from undirected.learning.fit import Log
-from undirected.models import RBM, Ising
-from undirected.sampling import BlockGibbs, Gibbs
+from undirected.learning.mixture import Mixture
+from undirected.models import RBM, Ising, MixtureRBM
+from undirected.sampling import BlockGibbs, Gibbs, MixtureGibbs
+from undirected.tasks.entries import entry_bits
 from undirected.tasks.learn import falling_adam
+from undirected.tasks.mixture_start import (
+    best_of,
+    centred_adam,
+    log_likelihood_of,
+    most_components,
+    start_mixture,
+)
+from undirected.tasks.table_models import (
+    MOST_JUDGED,
+    RECIPES,
+    check_columns,
+    choose_columns,
+    default_columns,
+    train_columns,
+)
 
+MODELS = ("mixture-rbm", "rbm", "ising")
 METHODS = ("pcd", "cd", "pl", "bp", "exact", "query-training")
 LAYERS = 10
 """Sweeps of belief propagation that query training learns through."""
@@ -46,16 +65,20 @@ class Settings:
     """The options of `train_table`; what is None or "auto" is chosen by the table.
 
     Args:
-        model: "rbm" or "ising".
+        model: "mixture-rbm", "rbm" or "ising"; "auto" is the first where the method is pcd. Or one
+            of "deep", "semi-restricted", "gaussian", "nonnegative", "potts", "conditional" and
+            "mixed", the one for columns of any kind.
         method: how to learn: "pcd", "cd", "pl", "bp", "exact" or "query-training".
         hidden: hidden units of an RBM.
         epochs: passes over the rows.
         batch: rows of a step.
         learning_rate: of Adam, which falls to 0 over the second half.
-        validation: share of the complete rows that are held out to find the best step.
+        validation: share of the rows that are held out to find the best step.
         patience: stop after so many validations without a better value; None never does.
         image: rows x columns of an image, as "28x28", for pages that show rows as images.
         seed: of the split, the first weights, the order of the rows and all draws.
+        components: most components of the mixture that a mixture-rbm starts from; fewer are taken
+            where held-out rows say so.
 
     Example:
         >>> import undirected as un
@@ -63,7 +86,7 @@ class Settings:
         'auto'
     """
 
-    model: str = "rbm"
+    model: str = "auto"
     method: str = "auto"
     hidden: int | None = None
     epochs: float | None = None
@@ -73,33 +96,46 @@ class Settings:
     patience: int | None = None
     image: str | None = None
     seed: int = 0
+    components: int | None = None
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A fitted model, the settings that were chosen, the run, and the rows it used."""
+    """A fitted model, the settings that were chosen, the run, and the rows it used.
+
+    `mixture` is the mixture of independent columns that is best on the held-out rows: what a model
+    has to beat, and where a mixture-rbm started; None where columns are not all binary.
+    """
 
     model: Any
     settings: Settings
     result: FitResult
     train: np.ndarray
     valid: np.ndarray
+    mixture: Mixture | None = None
 
 
 def train_table(
     values: ArrayLike,
     settings: Settings | None = None,
     *,
+    columns: Any = None,
+    given: Sequence[int] = (),
     store: Store | None = None,
     log: Log | None = None,
     on_event: Callable[[Progress], None] | None = None,
 ) -> Trained:
-    """Fit a model to a table of 0/1 (or, for query training, grey) values, which may have holes.
+    """Fit a model to a table, which may have holes.
 
     Args:
-        values: rows of values in [0, 1], NaN where one is missing.
+        values: rows of one cell a column, NaN where one is missing: 0 or 1 (for query training of
+            an RBM, grey values too), the number of a state, a standardised real, or a nonnegative
+            number.
         settings: kind of model, method, size and schedule; what is left open is chosen by the
             table.
+        columns: what each column is, as `MixedRBM.create` takes it; by default what suits the
+            model: all binary, real, nonnegative, or categories.
+        given: numbers of the columns that a conditional model takes as known.
         store: where checkpoints go, so that a stopped run goes on; `io.checkpoint.Checkpoints`.
         log: where metrics go; `io.metrics.MetricsLog`.
         on_event: told the progress after every chunk of steps.
@@ -117,22 +153,49 @@ def train_table(
     table = np.asarray(values, np.float32)
     if table.ndim != 2:
         raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
-    settings = choose(settings or Settings(), table)
+    settings = settings or Settings()
+    if settings.model in RECIPES:
+        options = {"store": store, "log": log, "on_event": on_event}
+        return _train_other(table, settings, columns, given, options)
+    settings = choose(settings, table)
     train, valid = split(table, settings)
-    result = train_rows(train, valid, settings, store=store, log=log, on_event=on_event)
+    mixture = start_mixture(train, valid, settings.components, settings.seed)
+    result = train_rows(train, valid, settings, mixture, store=store, log=log, on_event=on_event)
+    return Trained(result.best_model, settings, result, train, valid, mixture)
+
+
+def _train_other(
+    table: np.ndarray, settings: Settings, columns: Any, given: Sequence[int], options: Any
+) -> Trained:
+    """`train_table` of a model of `table_models`."""
+    kinds = TableUnits.of(default_columns(settings.model, table) if columns is None else columns)
+    settings = choose_for(settings, kinds, table)
+    train, valid = split(table, settings)
+    result = train_columns(train, valid, settings, kinds, given, **options)
     return Trained(result.best_model, settings, result, train, valid)
+
+
+def choose_for(settings: Settings, columns: Any, values: np.ndarray) -> Settings:
+    """`choose` for columns of any kind; None are those of a model of 0/1 columns."""
+    if columns is None:
+        return choose(settings, values)
+    kinds = TableUnits.of(columns)
+    check_columns(settings.model, kinds)
+    _check_settings(settings, values)
+    return choose_columns(settings, kinds, values)
 
 
 def train_rows(
     train: np.ndarray,
     valid: np.ndarray,
     settings: Settings,
+    mixture: Mixture,
     *,
     store: Store | None = None,
     log: Log | None = None,
     on_event: Callable[[Progress], None] | None = None,
 ) -> FitResult:
-    """`train_table` with rows that are split and settings that are chosen already."""
+    """`train_table` with rows that are split, and settings and mixture that are chosen already."""
     assert settings.batch
     assert settings.epochs
     whole = np.where(np.isnan(train), MISSING, train)
@@ -141,10 +204,12 @@ def train_rows(
         coded = whole.astype(np.float32)
     batches = Batches(coded, settings.batch, settings.seed, transform=_decode)
     steps = batches.steps(settings.epochs)
-    return run_fit(
-        new_model(train, settings),
+    mixed = settings.model == "mixture-rbm"
+    adam = centred_adam if mixed else falling_adam
+    result = run_fit(
+        new_model(train, settings, mixture),
         objective(settings),
-        falling_adam(settings.learning_rate, steps),
+        adam(settings.learning_rate, steps),
         batches,
         jax.random.key(settings.seed),
         steps=steps,
@@ -157,14 +222,51 @@ def train_rows(
         log=log,
         on_event=on_event,
     )
+    return best_of(mixture, result, valid) if mixed else result
 
 
 def choose(settings: Settings, values: np.ndarray) -> Settings:
     """Fill in what the user left open from the shape of the table, and check the rest."""
     rows, columns = values.shape
     missing = bool(np.isnan(values).any())
-    if settings.model not in ("rbm", "ising"):
-        raise UndirectedError(f"fit: model '{settings.model}' is unknown; pass rbm or ising")
+    _check_settings(settings, values)
+    if settings.model == "ising" and settings.hidden is not None:
+        raise UndirectedError("fit: an Ising model has no hidden units; leave --hidden out")
+    model, method = settings.model, settings.method
+    if model == "auto":
+        model = "mixture-rbm" if method in ("auto", "pcd") else "rbm"
+    if method == "auto":
+        method = "pl" if model == "ising" and not missing else "pcd"
+    if model == "mixture-rbm" and method != "pcd":
+        raise UndirectedError(
+            f"fit: a mixture-rbm is learned by pcd, not {method}; use --model rbm"
+        )
+    if missing and method == "pl":
+        raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
+    batch = settings.batch or int(np.clip(rows // 20, 10, 100))
+    epochs = settings.epochs or float(np.clip(4000 * batch / rows, 3, 200).round())
+    hidden = settings.hidden or int(np.clip(columns, 8, 256))
+    if model == "ising":
+        hidden = None
+    return replace(
+        settings,
+        model=model,
+        method=method,
+        batch=min(batch, rows),
+        epochs=epochs,
+        hidden=hidden,
+        components=settings.components or most_components(columns),
+    )
+
+
+def _check_settings(settings: Settings, values: np.ndarray) -> None:
+    """Refuse settings that no table, or not this one, can have."""
+    rows = len(values)
+    known = (*MODELS, *RECIPES)
+    if settings.model not in ("auto", *known):
+        raise UndirectedError(
+            f"fit: model '{settings.model}' is unknown; pass one of {', '.join(known)}"
+        )
     if settings.method not in ("auto", *METHODS):
         raise UndirectedError(
             f"fit: method '{settings.method}' is unknown; pass one of {', '.join(METHODS)}"
@@ -175,46 +277,35 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
         raise UndirectedError(
             f"fit: validation is {settings.validation}; pass a share of the rows from 0 up to 1"
         )
-    for name in ("hidden", "epochs", "batch", "patience", "learning_rate"):
+    for name in ("hidden", "components", "epochs", "batch", "patience", "learning_rate"):
         value = getattr(settings, name)
         if value is not None and not 0 < value < np.inf:
             raise UndirectedError(f"fit: {name.replace('_', ' ')} is {value}; pass a number over 0")
-    if settings.model == "ising" and settings.hidden is not None:
-        raise UndirectedError("fit: an Ising model has no hidden units; leave --hidden out")
-    method = settings.method
-    if method == "auto":
-        method = "pcd" if settings.model == "rbm" or missing else "pl"
-    if missing and method == "pl":
-        raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
-    count = held_out(values, settings)
-    if settings.patience is not None and not count:
+    if settings.patience is not None and not held_out(values, settings):
         raise UndirectedError(
             f"fit: patience is {settings.patience}, but no rows are held out to judge by, because "
-            f"{settings.validation:g} of the complete rows is fewer than {LEAST_VALID}; raise "
-            "the share of validation rows, or leave patience out"
+            f"{settings.validation:g} of the rows is fewer than {LEAST_VALID}; raise the share of "
+            "validation rows, or leave patience out"
         )
-    batch = settings.batch or int(np.clip(rows // 20, 10, 100))
-    epochs = settings.epochs or float(np.clip(4000 * batch / rows, 3, 200).round())
-    hidden = settings.hidden or int(np.clip(columns, 8, 256))
-    if settings.model == "ising":
-        hidden = None
-    return replace(settings, method=method, batch=min(batch, rows), epochs=epochs, hidden=hidden)
 
 
 def held_out(values: np.ndarray, settings: Settings) -> int:
-    """How many complete rows are kept for validation; none where there would be too few."""
-    complete = int((~np.isnan(values).any(1)).sum())
-    count = min(int(complete * settings.validation), 1000)
+    """How many rows are kept for validation; none where there would be too few.
+
+    Rows with holes may be among them: the entries that are observed in them are asked for.
+    """
+    observed = int((~np.isnan(values).all(1)).sum())
+    count = min(int(observed * settings.validation), 1000)
     return 0 if count < LEAST_VALID or len(values) - count < 2 else count
 
 
 def split(values: np.ndarray, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
-    """Training rows, and complete validation rows (none where there would be too few)."""
+    """Training rows, and validation rows in which something is observed."""
     count = held_out(values, settings)
     if not count:
         return values, values[:0]
-    complete = np.flatnonzero(~np.isnan(values).any(1))
-    held = np.random.default_rng(settings.seed).choice(complete, count, replace=False)
+    observed = np.flatnonzero(~np.isnan(values).all(1))
+    held = np.random.default_rng(settings.seed).choice(observed, count, replace=False)
     keep = np.ones(len(values), bool)
     keep[held] = False
     return values[keep], values[held]
@@ -233,8 +324,12 @@ def steps_at_once(settings: Settings, columns: int) -> int:
     return int(np.clip(10**9 // messages, 1, 100))
 
 
-def new_model(train: np.ndarray, settings: Settings) -> Any:
-    """The model before its first step: biases at the base rates of the columns."""
+def new_model(train: np.ndarray, settings: Settings, mixture: Mixture) -> Any:
+    """The model before its first step: the mixture, or biases at the base rates of the columns."""
+    if settings.model == "mixture-rbm":
+        assert settings.hidden
+        key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+        return MixtureRBM.from_mixture(*mixture.at_least(2), settings.hidden, key)
     means = jnp.asarray(column_means(train))
     if settings.model == "ising":
         model = Ising.create(train.shape[1]).independent(means)
@@ -248,10 +343,18 @@ def new_model(train: np.ndarray, settings: Settings) -> Any:
 
 
 def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], float] | None:
-    """What tells the best step, higher is better: pseudo-likelihood, or bits of random queries."""
+    """What tells the best step, higher is better: pseudo-likelihood, or bits of random queries.
+
+    Of rows with holes, minus the bits of observed entries that are hidden and asked for.
+    """
     if not len(valid):
         return None
+    if settings.model == "mixture-rbm":
+        return lambda model, key: log_likelihood_of(model, valid, key)
     if settings.method != "query-training":
+        if np.isnan(valid).any():
+            some = valid[:MOST_JUDGED]
+            return lambda model, _: -entry_bits(model, some).mean
         return lambda model, _: pseudo_log_likelihood(model, valid).mean
     targets = jnp.asarray(questions(valid, settings.seed))
 
@@ -267,7 +370,8 @@ _losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being
 
 def objective(settings: Settings) -> Any:
     """The objective of a method name."""
-    kernel = BlockGibbs() if settings.model == "rbm" else Gibbs()
+    kernels = {"rbm": BlockGibbs(), "mixture-rbm": MixtureGibbs()}
+    kernel = kernels.get(settings.model, Gibbs())
     match settings.method:
         case "pcd":
             return Persistent(kernel, chains=100)

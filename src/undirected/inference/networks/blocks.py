@@ -23,6 +23,8 @@ Combine = Callable[[Table, Table], Table]
 
 BLOCK = 2**17
 """Entries of a block."""
+FUSED = 2**22
+"""Entries of a product of inputs that is made beforehand."""
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -43,7 +45,7 @@ def multiplied(inputs: Sequence[Table], combine: Combine) -> Table:
 
 def fused(inputs: Sequence[Table], shape: tuple[int, ...], combine: Combine) -> list[Table]:
     """Fewer inputs of the same product: small ones are multiplied with each other beforehand."""
-    most, left = prod(shape) // 8, sorted(inputs, key=lambda x: x.size)
+    most, left = min(prod(shape) // 8, FUSED), sorted(inputs, key=lambda x: x.size)
     while len(left) > 1:
         union = [
             prod(max(a, b) for a, b in zip(left[0].shape, x.shape, strict=True)) for x in left[1:]
@@ -79,11 +81,16 @@ class Blocks:
         self.indices: list[Index] = list(product(*(range(k) for k in split)))
         self.shape = self.clique[: self.first] + self.clique[self.stop :]
         self.first_size = prod(self.clique[: self.first])
+        self.given_up = False
 
     def at(self, x: Table, index: Index) -> Table:
         """The part of an input that belongs to a block: a view without the axes that are split."""
         own = tuple([i if k > 1 else 0 for i, k in zip(index, x.shape[self.first :], strict=False)])
         return x[(slice(None),) * self.first + own] if own else x
+
+    def within(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the part of a table that belongs to a block."""
+        return shape[: self.first] + shape[self.stop :]
 
     def each(self, work: Callable[[Index], None]) -> None:
         """Do the work for all blocks, by as many threads as there are cores."""
@@ -115,6 +122,8 @@ class Blocks:
         for i, index in enumerate(indices):
             if i % 8 == 0:
                 check_time(self.deadline)
+            if self.given_up:
+                raise OutOfTime
             yield index
 
     def _in_threads(self, work: Callable[[list[Index]], object]) -> list:
@@ -128,5 +137,12 @@ class Blocks:
         with ThreadPoolExecutor(parts) as pool:
             step = -(-len(self.indices) // parts)
             some = [self.indices[i : i + step] for i in range(0, len(self.indices), step)]
-            started = [pool.submit(copy_context().run, work, part) for part in some]
-            return [one.result() for one in started]
+            try:
+                started = [pool.submit(copy_context().run, work, part) for part in some]
+            except RuntimeError:  # the system has no room for threads
+                return [work(self.indices)]
+            try:
+                return [one.result() for one in started]
+            except BaseException:  # Ctrl-C too: the other threads need not finish
+                self.given_up = True
+                raise

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+import numpy as np
+
 from undirected.inference.networks.orders import Order
 
 Scope = tuple[int, ...]
@@ -11,13 +13,16 @@ Scope = tuple[int, ...]
 MOST_TOGETHER = 2**10
 """Joint states of the variables that one clique eliminates: its others can be split into blocks."""
 
+LARGE = 2**13
+"""Entries from which on the order of a clique's axes matters."""
+
 
 @dataclass
 class Clique:
     """Variables that are eliminated together, and those they leave a message on.
 
     Args:
-        scope: the eliminated ones, then the separator, both by the time they go.
+        scope: the eliminated ones, then the separator.
         gone: how many are eliminated here.
         shape: the number of states of each variable of the scope.
         parent: the clique that the message goes to, -1 for a root.
@@ -47,6 +52,20 @@ class Clique:
         """The shape in which a table over a part of the clique, in its order, meets the others."""
         wanted = set(scope)
         return tuple([k if v in wanted else 1 for v, k in zip(self.scope, self.shape, strict=True)])
+
+    def aligned(self, table: np.ndarray, scope: Scope) -> np.ndarray:
+        """A table over a part of the clique with an axis for each of its variables."""
+        if scope == self.scope:
+            return table
+        places = [self.scope.index(v) for v in scope]
+        order = sorted(places)
+        if places != order:
+            table = table.transpose([places.index(p) for p in order])
+            table = np.ascontiguousarray(table) if table.size > LARGE else table
+        shape = [1] * len(self.scope)
+        for p, k in zip(order, table.shape, strict=True):
+            shape[p] = k
+        return table.reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -127,4 +146,20 @@ def _wired(
     for k, scope in enumerate(scopes):
         if scope:
             cliques[home[min(scope, key=when.__getitem__)]].tables.append(k)
+    for clique in cliques:
+        if clique.size > LARGE:
+            _sort_separator(clique, cliques)
     return CliqueTree(cliques, when, home)
+
+
+def _sort_separator(clique: Clique, cliques: list[Clique]) -> None:
+    """Put variables that all large inputs know last: long runs of memory are then in step."""
+    weight = dict.fromkeys(clique.scope, 0)
+    for c in clique.children:
+        for v in cliques[c].separator:
+            weight[v] += cliques[c].separator_size
+    first, scope = clique.gone, clique.scope
+    last = sorted(range(first, len(scope)), key=lambda i: weight[scope[i]])
+    order = [*range(first), *last]
+    clique.scope = tuple(scope[i] for i in order)
+    clique.shape = tuple(clique.shape[i] for i in order)

@@ -45,9 +45,9 @@ def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
 
 
 def stored_entries(tree: CliqueTree) -> int:
-    """Entries held at once by both passes: all messages, and sums on the way back."""
+    """Entries held at once at most: all messages, sums on the way back, and copies for threads."""
     largest = max((clique.separator_size for clique in tree.cliques), default=1)
-    return tree.stored + 6 * largest
+    return 2 * tree.stored + 4 * largest
 
 
 def sliced(tree: CliqueTree, cut: tuple[int, ...]) -> CliqueTree:

@@ -20,7 +20,7 @@ from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import find_order
 from undirected.inference.networks.simplify import simplify
 
-RATES = {"pr": 3e-9, "mar": 10e-9, "map": 4e-9, "mmap": 8e-9}
+RATES = {"pr": 15e-9, "mar": 30e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
 PER_CLIQUE = 6e-5
 """Seconds for a clique, however small."""
@@ -28,6 +28,8 @@ ORDER_SHARE, EXACT_SHARE = 0.15, 0.6
 """Of the time that is left: to look for orders, and what an exact engine may need by its plan."""
 PATIENCE = 0.75
 """Of the time that is left: when an exact engine that takes longer than expected is given up."""
+INTERRUPTED = 1.0
+"""Seconds for an approximate answer after Ctrl-C ended an exact engine."""
 ENTRY = 8
 """Bytes."""
 
@@ -90,17 +92,19 @@ class Plan:
 def answer(
     network: Network, task: str, budget: Budget, maximised: frozenset[int] = frozenset()
 ) -> Outcome:
-    """The best answer that the budget allows.
+    """The best answer that the budget allows; Ctrl-C cuts the budget.
 
     Raises:
         Inconsistent: no state is allowed.
     """
     last = maximised if task == "mmap" else frozenset()
-    plan = plan_exact(network, task, budget, last)
-    if plan is not None:
-        found = _exact(network, task, budget, plan, maximised)
-        if found is not None:
-            return found
+    try:
+        plan = plan_exact(network, task, budget, last)
+        found = plan and _exact(network, task, budget, plan, maximised)
+    except KeyboardInterrupt:
+        budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
+    if found is not None:
+        return found
     parts = components(network)
     if len(parts) == 1:
         return _approximate(network, task, budget, maximised)
@@ -112,14 +116,19 @@ def plan_exact(
 ) -> Plan | None:
     """How to answer exactly, None where that is not to be expected within the budget."""
     until = time.monotonic() + ORDER_SHARE * budget.left
-    order = find_order(network.cardinalities, network.scopes, until, budget.seed, last=last)
+    rate = RATES[task] / THREADS
+    order = find_order(
+        network.cardinalities, network.scopes, until, budget.seed, last=last, rate=rate
+    )
     if order is None or order.width > 40:
         return None
     tree = clique_tree(network.cardinalities, network.scopes, order, last)
+    if tree.entries * rate > EXACT_SHARE * budget.left:
+        return None  # a cutset never makes it less work
     cut = conditioning.choose_cutset(tree, budget.memory // ENTRY)
     if cut is None or (cut and task == "mmap"):
         return None
-    cost = 2.0 ** conditioning.work(tree, cut) * RATES[task] / THREADS
+    cost = 2.0 ** conditioning.work(tree, cut) * rate
     seconds = cost + len(tree.cliques) * PER_CLIQUE
     if seconds > EXACT_SHARE * budget.left:
         return None
@@ -156,7 +165,7 @@ def _by_parts(
 ) -> Outcome:
     """Every part by the engine that it allows: exact ones first, then the others share the time."""
     found: dict[int, Outcome] = {}
-    own = [_part(network, part, maximised) for part in parts]
+    own = split(network, parts, maximised)
     last = [most if task == "mmap" else frozenset() for _, most in own]
     plans = [
         plan_exact(net, task, replace(budget, deadline=_share(budget, len(own))), late)
@@ -211,16 +220,22 @@ def _joined(network: Network, parts: Sequence[Sequence[int]], found: list[Outcom
     )
 
 
-def _part(
-    network: Network, part: Sequence[int], maximised: frozenset[int]
-) -> tuple[Network, frozenset[int]]:
-    """The network of some variables, which share no table with others."""
-    place = {v: i for i, v in enumerate(part)}
-    own = [k for k, scope in enumerate(network.scopes) if scope and scope[0] in place]
-    scopes = tuple(tuple(place[v] for v in network.scopes[k]) for k in own)
-    sizes = tuple(network.cardinalities[v] for v in part)
-    tables = tuple(network.tables[k] for k in own)
-    return Network(sizes, scopes, tables), frozenset(place[v] for v in maximised if v in place)
+def split(
+    network: Network, parts: Sequence[Sequence[int]], maximised: frozenset[int]
+) -> list[tuple[Network, frozenset[int]]]:
+    """The network of each part, and which of its variables are maximised."""
+    place = {v: (p, i) for p, part in enumerate(parts) for i, v in enumerate(part)}
+    own: list[list[int]] = [[] for _ in parts]
+    for k, scope in enumerate(network.scopes):
+        if scope:
+            own[place[scope[0]][0]].append(k)
+    found = []
+    for part, tables in zip(parts, own, strict=True):
+        sizes = tuple(network.cardinalities[v] for v in part)
+        scopes = tuple(tuple(place[v][1] for v in network.scopes[k]) for k in tables)
+        late = frozenset(place[v][1] for v in part if v in maximised)
+        found.append((Network(sizes, scopes, tuple(network.tables[k] for k in tables)), late))
+    return found
 
 
 def components(network: Network) -> list[list[int]]:
@@ -249,8 +264,9 @@ def _approximate(network: Network, task: str, budget: Budget, maximised: frozens
 def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
     found = approximate.marginals(network, budget.deadline, budget.memory, budget.seed)
     notes = [found.note] if found.note else []
+    exact = found.upper - found.lower <= 1e-9 * max(abs(found.log_z), 1.0)
     return Outcome(
-        found.log_z, found.marginals, None, found.lower, found.upper, False, found.method, notes
+        found.log_z, found.marginals, None, found.lower, found.upper, exact, found.method, notes
     )
 
 
@@ -262,20 +278,22 @@ def _best_state(network: Network, budget: Budget, maximised: frozenset[int]) -> 
 
 def _marginal_map(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
     """The likeliest state of each maximised variable, then improved one at a time."""
-    start = time.monotonic()
-    half = replace(budget, deadline=start + budget.left / 2)
-    known = answer(network, "mar", half)
+    start, whole, proven = time.monotonic(), budget.left, []
+    known = answer(network, "mar", replace(budget, deadline=start + whole / 2))
     guess = np.array([int(table.argmax()) for table in known.marginals or ()])
 
     def value(state: Int[np.ndarray, " n"]) -> float:
+        until = min(budget.deadline, time.monotonic() + whole / 10)
         fixed = simplify(network, {v: int(state[v]) for v in maximised}, wanted=())
-        return answer(fixed.network, "pr", replace(budget, deadline=half.deadline)).value
+        found = answer(fixed.network, "pr", replace(budget, deadline=until))
+        proven.append(found.exact)
+        return found.value
 
-    until = budget.deadline - 0.1 * (budget.deadline - start)
+    until = budget.deadline - whole / 10
     state, best = climb(guess, known.marginals or [], maximised, value, until, budget.seed)
     hidden = [v for v in range(len(state)) if v not in maximised]
     state[hidden] = -1
-    lower = best if known.exact else -inf
+    lower = best if all(proven) else -inf
     return Outcome(
         best, None, state, lower, known.upper, False, f"coordinate search, {known.method}"
     )

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -27,12 +28,13 @@ Table = Float[np.ndarray, "*states"]
 
 SMALL = 2**13
 """Entries of a clique that is done in one piece."""
+TINY = 1e-300
+"""Weights below this are done in logarithms."""
 KEPT = 2**22
 """Entries of products that are kept for the way back."""
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """Weights on a separator with largest entry 1, or their logarithms; times exp(scale).
 
     Args:
@@ -71,6 +73,7 @@ class JunctionTree:
     keep: bool = True
     messages: list[Message] = field(default_factory=list)
     kept: dict[int, Table] = field(default_factory=dict)
+    weights: list[Table | None] = field(default_factory=list)
     room: int = KEPT
 
     def collect(self) -> float:
@@ -81,7 +84,13 @@ class JunctionTree:
             OutOfTime: the deadline passed.
         """
         total = self.network.offset + constant(self.network)
-        total += sum(float(table.max()) for table in self.network.tables if table.ndim)
+        self.weights, scale = plain_weights(self.network.tables)
+        total += scale
+        with np.errstate(under="raise"):
+            return total + self._collect()
+
+    def _collect(self) -> float:
+        total = 0.0
         for c, clique in enumerate(self.tree.cliques):
             if c % 64 == 0 or clique.size > SMALL:
                 check_time(self.deadline)
@@ -99,8 +108,7 @@ class JunctionTree:
     def _send(self, c: int, clique: Clique) -> Message:
         """The sum of a clique's product, in logarithms where plain numbers do not do."""
         try:
-            with np.errstate(under="raise"):
-                message, joint = self._sum(clique, self.inputs(clique))
+            message, joint = self._sum(clique, self.inputs(clique))
         except FloatingPointError:
             return self._log_sum(clique, self.inputs(clique, logs=True))
         if joint is not None and self.keep and joint.size <= self.room:
@@ -116,14 +124,17 @@ class JunctionTree:
         """
         found = []
         for k in clique.tables:
-            table = aligned(self.network, self.tree, clique, k)
-            found.append(table - table.max() if logs else np.exp(table - table.max()))
+            table, plain = self.network.tables[k], self.weights[k]
+            if plain is None and not logs:
+                raise FloatingPointError
+            own = table - table.max() if plain is None or logs else plain
+            found.append(clique.aligned(own, self.network.scopes[k]))
         for c in clique.children:
             message = self.messages[c]
             if message.logs and not logs:
                 raise FloatingPointError
             values = log_of(message.values) if logs and not message.logs else message.values
-            found.append(values.reshape(clique.axes(self.tree.cliques[c].separator)))
+            found.append(clique.aligned(values, self.tree.cliques[c].separator))
         return found or [np.zeros((1,) * len(clique.shape)) + (not logs)]
 
     def _sum(self, clique: Clique, inputs: list[Table]) -> tuple[Message, Table | None]:
@@ -154,12 +165,12 @@ class JunctionTree:
         def log_sum(own: Table) -> Table:
             top = own.max(0)
             top[top == -inf] = 0.0
-            return log_of(np.add.reduce(np.exp(own - top))) + top
+            with np.errstate(under="ignore"):
+                return log_of(np.add.reduce(np.exp(own - top))) + top
 
         sums, top = self._reduce_logs(clique, inputs, log_sum)
         try:
-            with np.errstate(under="raise"):
-                return Message(np.exp(sums), top, wide=True)
+            return Message(np.exp(sums), top, wide=True)
         except FloatingPointError:
             return Message(sums, top, logs=True, wide=True)
 
@@ -172,15 +183,21 @@ class JunctionTree:
         self, clique: Clique, inputs: list[Table], reduce: Callable[[Table], Table]
     ) -> tuple[Table, float]:
         """The sum of logarithms with its first axis reduced, less its maximum, and that."""
-        inputs = fused(inputs, clique.shape, np.add)
-        found = np.empty(clique.shape[clique.gone :])
-        parts = Blocks(clique.shape, clique.gone, self.deadline)
+        if clique.size <= SMALL:
+            own = full(multiplied(inputs, np.add), clique.shape)
+            found = reduce(own.reshape(-1, clique.separator_size))
+            found = found.reshape(clique.shape[clique.gone :])
+        else:
+            found = np.empty(clique.shape[clique.gone :])
+            inputs = fused(inputs, clique.shape, np.add)
+            parts = Blocks(clique.shape, clique.gone, self.deadline)
 
-        def work(index: tuple[int, ...]) -> None:
-            own = full(multiplied([parts.at(x, index) for x in inputs], np.add), parts.shape)
-            found[index] = reduce(own.reshape(parts.first_size, -1)).reshape(found[index].shape)
+            def work(index: tuple[int, ...]) -> None:
+                own = full(multiplied([parts.at(x, index) for x in inputs], np.add), parts.shape)
+                own = reduce(own.reshape(parts.first_size, -1))
+                found[index] = own.reshape(found[index].shape)
 
-        parts.each(work)
+            parts.each(work)
         top = float(found.max())
         if top == -inf:
             raise Inconsistent
@@ -210,7 +227,7 @@ class JunctionTree:
                 beliefs.update(zip(clique.children, sums, strict=False))
                 for i, value in zip(asked.get(c, ()), sums[len(outs) :], strict=True):
                     found[i] = value
-        return [table / table.sum() for table in found]
+        return _normalised(found)
 
     def _beliefs(self, c: int, separator: Table, wanted: list[Scope]) -> list[Table]:
         """Sums of p(clique) onto parts of it, from the probabilities of its separator.
@@ -229,17 +246,22 @@ class JunctionTree:
             weights, shift = separator, np.where(known > -inf, known, 0.0) + message.scale
         else:
             weights, shift = ratio(separator, message), None
+        weights = np.ascontiguousarray(weights)
 
         def work(index: tuple[int, ...], sums: list[Table]) -> None:
             joint = full(multiplied([parts.at(x, index) for x in inputs], combine), parts.shape)
             joint = np.exp(joint - shift[index]) if shift is not None else joint
             joint = joint * weights[index]
-            for total in sums:
-                own = parts.at(total, index)
-                axes = tuple(i for i, k in enumerate(own.shape) if k == 1)
-                own += joint.sum(axes, keepdims=True)
+            for before, members in groups:
+                part = joint.sum(before, keepdims=True) if before else joint
+                for i in members:
+                    own = parts.at(sums[i], index)
+                    axes = tuple([a for a, k in enumerate(own.shape) if k == 1])
+                    own += part.sum(axes, keepdims=True)
 
-        sums = parts.each_summing(work, [clique.axes(scope) for scope in wanted])
+        shapes = [clique.axes(scope) for scope in wanted]
+        groups = sum_together([parts.within(shape) for shape in shapes])
+        sums = parts.each_summing(work, shapes)
         return [
             _ordered(total, clique.scope, scope) for total, scope in zip(sums, wanted, strict=True)
         ]
@@ -253,13 +275,47 @@ def constant(network: Network) -> float:
     return total
 
 
-def aligned(network: Network, tree: CliqueTree, clique: Clique, k: int) -> Table:
-    """Table k with an axis for each variable of its clique."""
-    scope, table = network.scopes[k], network.tables[k]
-    if len(scope) > 1:
-        axes = sorted(range(len(scope)), key=lambda i: tree.when[scope[i]])
-        table = table.transpose(axes)
-    return table.reshape(clique.axes(scope))
+def plain_weights(tables: Sequence[Table]) -> tuple[list[Table | None], float]:
+    """Tables as weights with largest entry 1, and the sum of the logarithms of their scales.
+
+    None stands for a table whose range is wider than that of plain numbers. Tables of one shape
+    are done together.
+    """
+    found: list[Table | None] = [None] * len(tables)
+    total = 0.0
+    for numbers in _by_shape(tables).values():
+        stack = np.stack([tables[k] for k in numbers])
+        flat = stack.reshape(len(numbers), -1)
+        tops = flat.max(1)
+        if stack.ndim > 1:
+            total += float(tops.sum())
+        if (tops == -inf).any():
+            raise Inconsistent
+        with np.errstate(under="ignore"):
+            flat = np.exp(flat - tops[:, None])
+        wide = ((flat < TINY) & (stack.reshape(flat.shape) > -inf)).any(1)
+        for k, own, out in zip(numbers, flat.reshape(stack.shape), wide, strict=True):
+            found[k] = None if out else own
+    return found, total
+
+
+def _by_shape(tables: Sequence[Table]) -> dict[tuple[int, ...], list[int]]:
+    """The numbers of the tables of each shape."""
+    found = defaultdict(list)
+    for k, table in enumerate(tables):
+        found[table.shape].append(k)
+    return found
+
+
+def _normalised(tables: list[Table]) -> list[Table]:
+    """Each table divided by its sum: rounding errors of long trees are taken back."""
+    found = list(tables)
+    for numbers in _by_shape(tables).values():
+        stack = np.stack([tables[k] for k in numbers])
+        stack /= stack.reshape(len(numbers), -1).sum(1).reshape((-1,) + (1,) * (stack.ndim - 1))
+        for k, own in zip(numbers, stack, strict=True):
+            found[k] = own
+    return found
 
 
 def full(joint: Table, shape: tuple[int, ...]) -> Table:
@@ -298,12 +354,25 @@ def _sources(
     return asked, read
 
 
+def sum_together(shapes: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Groups of sums onto parts of the same table that share a first step.
+
+    The axes are taken in four runs; those runs that no member of a group needs are summed over
+    once. A shape has length 1 where an axis is summed over.
+    """
+    found = defaultdict(list)
+    for i, shape in enumerate(shapes):
+        run = [4 * axis // len(shape) for axis in range(len(shape))]
+        needed = {run[axis] for axis, k in enumerate(shape) if k > 1}
+        found[tuple(a for a in range(len(shape)) if run[a] not in needed)].append(i)
+    return list(found.items())
+
+
 def _reduced(joint: Table, have: Scope, wanted: Scope) -> Table:
     """A table summed onto some of its variables, in their order."""
-    kept = set(wanted)
-    axes = tuple([i for i, v in enumerate(have) if v not in kept])
-    left = tuple([v for v in have if v in kept])
-    return _transposed(joint.sum(axes) if axes else joint, left, wanted)
+    axes = tuple([i for i, v in enumerate(have) if v not in wanted])
+    left = tuple([v for v in have if v in wanted])
+    return _transposed(np.add.reduce(joint, axes) if axes else joint, left, wanted)
 
 
 def _ordered(total: Table, have: Scope, wanted: Scope) -> Table:

@@ -12,9 +12,13 @@ Neighbours = list[set[int]]
 
 CHECK = 64
 """Eliminations between two looks at the clock."""
+HUB = 512
+"""Neighbours from which on missing edges are not counted one by one."""
+HOPELESS = 100.0
+"""Log2 of a clique's entries at which the rest of an order is no longer played through."""
 NOISE = (0.0, 0.0, 0.05, 0.15, 0.3)
 """Relative noise of scores in restarts, in turn."""
-RULES = ("min-fill", "front", "min-fill", "min-weight", "front", "min-fill", "front")
+RULES = ("min-fill", "weighted min-fill", "front", "min-fill", "min-weight", "weighted min-fill")
 """Heuristics of restarts, in turn."""
 
 
@@ -27,12 +31,15 @@ class Order:
         width: log2 of the entries of the largest clique table.
         cost: log2 of the entries of all clique tables together.
         method: the heuristic.
+        complete: whether the order was played through. If not, the last cliques are single
+            variables, and width and cost are infinite.
     """
 
     cliques: list[tuple[int, ...]]
     width: float
     cost: float
     method: str
+    complete: bool = True
 
 
 def neighbours(n: int, scopes: Iterable[Sequence[int]]) -> Neighbours:
@@ -54,11 +61,13 @@ def find_order(
     restarts: int = 100,
     last: frozenset[int] = frozenset(),
     good: float = 16.0,
+    rate: float = inf,
 ) -> Order | None:
     """The cheapest order that greedy heuristics and restarts with noise find in their time.
 
     "min-weight" takes the variable whose clique is the smallest, "min-fill" the one that joins the
-    fewest neighbours, "front" the smallest clique next to what is gone: it sweeps over the graph.
+    fewest neighbours, counted by their numbers of states where it is "weighted"; "front" takes the
+    smallest clique next to what is gone, and so sweeps over the graph.
 
     Args:
         sizes: the number of states of each variable.
@@ -69,6 +78,8 @@ def find_order(
         restarts: how many more orders are tried at most.
         last: variables that go after all others, as the maximised ones of marginal MAP must.
         good: log2 of the entries at which no better order is looked for.
+        rate: seconds that an entry will take. The search ends when it has taken longer than the
+            best order would.
 
     Returns:
         The order, or None where not one could be finished in time.
@@ -79,27 +90,45 @@ def find_order(
     now = time.monotonic()
     patience = now + 5 * max(deadline - now, 0.2)
     best = eliminate(near, logs, "min-weight", deadline=patience, last=last)
-    if best is None or best.cost <= min(good, log2(len(sizes) + 1) + 3):
+    if best is None or best.cost <= max(good, log2(len(sizes) + 1) + 3) or not best.complete:
         return best
-    fills = initial_fills(near, deadline)
-    for attempt in range(restarts if fills else 0):
-        if time.monotonic() > deadline or best.cost <= good:
+    even = [1.0] * len(logs)
+    counts = initial_fills(near, even, deadline)
+    weighted = initial_fills(near, edge_weights(logs), deadline)
+    fills = {"min-fill": counts, "weighted min-fill": weighted}
+    for attempt in range(restarts if counts and weighted else 0):
+        clock = time.monotonic()
+        if clock > deadline or best.cost <= good or 2.0**best.cost * rate < clock - now:
             break
         rule = RULES[attempt % len(RULES)]
         noise = NOISE[attempt % len(NOISE)] if attempt else 0.0
-        found = eliminate(near, logs, rule, fills, noise, draw, deadline, best.cost, last)
+        known = fills.get(rule)
+        found = eliminate(near, logs, rule, known, noise, draw, deadline, best.cost, last)
         best = found or best
     return best
 
 
-def initial_fills(near: Neighbours, deadline: float = inf) -> list[int] | None:
-    """For each variable the edges missing among its neighbours, None where time runs out."""
+def edge_weights(logs: Sequence[float]) -> list[float]:
+    """What a variable counts at the ends of edges: never nothing, or edges would be forgotten."""
+    return [max(x, 0.1) for x in logs]
+
+
+def initial_fills(
+    near: Neighbours, weights: Sequence[float], deadline: float = inf
+) -> list[float] | None:
+    """For each variable the edges missing among its neighbours, None where time runs out.
+
+    An edge counts by the product of its ends' weights. Hubs get an estimate.
+    """
     fills = []
     for v, own in enumerate(near):
         if v % CHECK == 0 and time.monotonic() > deadline:
             return None
-        known = sum(len(near[u] & own) for u in own) if len(own) > 1 else 0
-        fills.append((len(own) * (len(own) - 1) - known) // 2)
+        if len(own) > HUB:
+            fills.append(float(len(own) ** 2))
+            continue
+        missing = (weights[u] * sum([weights[w] for w in own - near[u] if w != u]) for u in own)
+        fills.append(sum(missing) / 2 if len(own) > 1 else 0.0)
     return fills
 
 
@@ -107,7 +136,7 @@ def eliminate(
     near: Neighbours,
     logs: Sequence[float],
     rule: str,
-    fills: list[int] | None = None,
+    fills: list[float] | None = None,
     noise: float = 0.0,
     draw: random.Random | None = None,
     deadline: float = inf,
@@ -130,9 +159,12 @@ def eliminate(
             continue  # there is a newer entry
         if len(cliques) % CHECK == 0 and time.monotonic() > deadline:
             return None
+        weight = graph.weight(v)
+        if weight > HOPELESS and limit == inf:
+            rest = sorted(current, key=lambda u: (u in last, graph.weight(u)))
+            return Order([*cliques, *((u,) for u in rest)], inf, inf, rule, complete=False)
         del current[v]
         cliques.append((v, *graph.near[v]))
-        weight = graph.weight(v)
         width, total = max(width, weight), total + 2.0 ** min(weight, 1000)
         if total >= limit:
             return None
@@ -150,11 +182,15 @@ class _Graph:
     near: Neighbours
     logs: Sequence[float]
     rule: str
-    fills: list[int]
+    fills: list[float]
     noise: float
     draw: random.Random | None
     last: frozenset[int]
     front: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        weighted = self.rule == "weighted min-fill"
+        self.weights = edge_weights(self.logs) if weighted else [1.0] * len(self.near)
 
     def weight(self, v: int) -> float:
         """Log2 of the entries of the clique that v would make."""
@@ -168,14 +204,14 @@ class _Graph:
         """
         chance = self.draw.random() if self.draw else 0.0
         late, noise = v in self.last, 1 + self.noise * chance
-        if self.rule == "min-fill":
+        if self.fills:
             return late, False, (self.fills[v] + 1) * noise, self.weight(v)
         away = self.rule == "front" and v not in self.front
         return late, away, chance if away else self.weight(v) * noise, chance
 
     def remove(self, v: int) -> set[int]:
         """Join v's neighbours and take v out; the variables whose score changed."""
-        return self._remove_filling(v) if self.rule == "min-fill" else self._remove(v)
+        return self._remove_filling(v) if self.fills else self._remove(v)
 
     def _remove(self, v: int) -> set[int]:
         near, own = self.near, self.near[v]
@@ -188,22 +224,24 @@ class _Graph:
         return own
 
     def _remove_filling(self, v: int) -> set[int]:
-        near, fills, own = self.near, self.fills, self.near[v]
+        near, fills, own, weights = self.near, self.fills, self.near[v], self.weights
         changed = set(own)
-        if fills[v]:
+        if fills[v] > 1e-9:
             for a, b in combinations(own, 2):
                 if b in near[a]:
                     continue
                 common = near[a] & near[b]
+                edge = weights[a] * weights[b]
                 for w in common:  # they miss one edge less
-                    fills[w] -= 1
+                    fills[w] -= edge
                 changed |= common
-                fills[a] += len(near[a]) - len(common)
-                fills[b] += len(near[b]) - len(common)
+                fills[a] += weights[b] * sum([weights[w] for w in near[a] - common])
+                fills[b] += weights[a] * sum([weights[w] for w in near[b] - common])
                 near[a].add(b)
                 near[b].add(a)
         for u in own:  # now a clique: pairs of v and what only u knows are missed no more
-            fills[u] -= len(near[u]) - len(own)
+            only = near[u] - own
+            fills[u] -= weights[v] * (sum([weights[w] for w in only]) - weights[v])
             near[u].discard(v)
         changed.discard(v)
         return changed

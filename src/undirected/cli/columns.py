@@ -1,0 +1,170 @@
+"""Tables for the commands: read with their schema to fit, and by a model's schema afterwards."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from undirected.cli import console
+from undirected.core.columns import Column, Schema
+from undirected.core.errors import BadFile, UndirectedError
+from undirected.io.delimited import sniff
+from undirected.io.frames import Frame, kind_of, read_frame
+from undirected.io.infer import infer_schema, parse_types, zero_one_schema
+from undirected.io.tables import Table, read_table
+
+MOST_LISTED = 40
+"""Columns that are listed one by one."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user says about the columns of a table; what is None is found out."""
+
+    header: bool | None = None
+    types: str | None = None
+    drop: str | None = None
+    columns: str | None = None
+    label: str | None = None
+    delimiter: str | None = None
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether nothing is said that a table of 0 and 1 would not know."""
+        return not (self.types or self.drop or self.columns or self.delimiter)
+
+
+def read_to_fit(path: Path, wishes: Wishes, grey: bool) -> tuple[Table, Schema]:
+    """The rows of a table as a model has them, and its schema.
+
+    A table of 0 and 1 is read by the reader for those, and keeps all its columns; so is one of
+    grey values where they are wanted. Every other table goes by the schema that its cells suggest.
+    """
+    parse_types(wishes.types)
+    refusal: Exception | None = None
+    if wishes.are_plain and kind_of(path) in (".csv", ".npy", ".npz"):
+        try:
+            table = read_table(path, binary=not grey, grey=grey, header=wishes.header)
+        except BadFile as error:
+            refusal = error
+        else:
+            return table, zero_one_schema(table.values, table.names, wishes.label)
+    frame = read_frame(path, header=wishes.header, delimiter=_delimiter(wishes.delimiter))
+    if refusal and (_is_nearly_grey(frame) if grey else _is_nearly_zero_one(frame)):
+        raise refusal
+    schema = infer_schema(
+        frame,
+        types=parse_types(wishes.types),
+        drop=_names(wishes.drop),
+        columns=_names(wishes.columns) or None,
+        label=wishes.label,
+    )
+    return Table(schema.encode(frame.cells, frame.place), schema.names), schema
+
+
+def read_by_schema(path: Path, schema: Schema, header: bool | None) -> tuple[np.ndarray, Frame]:
+    """The rows of a table for a model with that schema, and the table as it was read.
+
+    Columns are found by their names; one that the table does not have is missing throughout.
+    """
+    frame = read_frame(path, header=header)
+    known = [name for name in schema.names if name in frame.cells]
+    strange = [n for n in frame.names if n not in schema.names and n not in schema.dropped]
+    if not known:
+        raise UndirectedError(
+            f"{path}: no column of the model is there; it knows {', '.join(schema.names[:6])}"
+            f"{', ...' if len(schema) > 6 else ''}"
+        )
+    if strange:
+        console.say(f"{path}: the model does not know {_listed(strange)}, which is left alone")
+    absent = [name for name in schema.names if name not in frame.cells]
+    if absent:
+        console.say(f"{path}: {_listed(absent)} is not there and counts as missing")
+    cells = dict(frame.cells) | {name: np.full(len(frame), np.nan) for name in absent}
+    return schema.encode(cells, frame.place), frame
+
+
+def tell_schema(schema: Schema, rows: int) -> None:
+    """Print what the columns hold, and which are left out and why."""
+    for line in schema_lines(schema, rows):
+        console.say(line)
+
+
+def schema_lines(schema: Schema, rows: int) -> list[str]:
+    """The columns one by one, or their kinds where they are many, and those left out."""
+    lines = []
+    if schema.is_zero_one:
+        return [f"  left out: {name} ({why})" for name, why in schema.dropped.items()]
+    width = max(len(name) for name in schema.names[:MOST_LISTED])
+    for column in schema.columns[:MOST_LISTED]:
+        holes = f", {column.missing / max(rows, 1):.0%} missing" if column.missing else ""
+        mark = "  (label)" if column.name == schema.label else ""
+        lines.append(f"  {column.name:{width}}  {describe_column(column)}{holes}{mark}")
+    if len(schema) > MOST_LISTED:
+        counts = {k: sum(c.kind == k for c in schema) for k in sorted(schema.kinds)}
+        told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        lines.append(f"  ... and {len(schema) - MOST_LISTED} more; in all {told}")
+    lines += [f"  left out: {name} ({why})" for name, why in schema.dropped.items()]
+    if schema.dropped and any(why != "as asked" for why in schema.dropped.values()):
+        lines.append("  --types NAME=KIND keeps a column, --drop NAME leaves one out unsaid")
+    return lines
+
+
+def describe_column(column: Column) -> str:
+    """The kind of a column, with its states or its mean and scale."""
+    if not column.is_discrete:
+        size = f"{column.mean:.6g} ± {column.scale:.4g}"
+        told = size if column.kind == "real" else f"root mean square {column.scale:.4g}"
+        return f"{column.kind}: {told}"
+    shown = ", ".join(column.states[:6]) + (", ..." if column.n_states > 6 else "")
+    count = f" of {column.n_states}" if column.n_states > 6 else ""
+    return f"{column.kind}{count}: {shown}"
+
+
+def _delimiter(text: str | None) -> str | None:
+    words = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "space": " "}
+    found = None if text is None else words.get(text, text)
+    if found is not None and (len(found) != 1 or found in '\n\r"'):
+        raise UndirectedError(f"delimiter: got {text!r:.20}; pass one character, or tab")
+    return found
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")
+
+
+def _is_nearly_grey(frame: Frame) -> bool:
+    """Whether all columns are numbers, of which all but a few in a hundred lie between 0 and 1."""
+    if any(cells.dtype.kind not in "buif" for cells in frame.cells.values()):
+        return False
+    inside = [np.isnan(c) | ((c >= 0) & (c <= 1)) for c in frame.cells.values()]
+    return bool(np.mean(inside) > 0.97)
+
+
+def is_plain(path: Path) -> bool:
+    """Whether the reader of tables of 0 and 1 takes a file: commas, or an array."""
+    kind = kind_of(path)
+    if kind != ".csv" or not path.is_file():
+        return kind in (".csv", ".npy", ".npz")
+    return path.suffix.lower() == ".csv" and sniff(path) == ","
+
+
+def _is_nearly_zero_one(frame: Frame) -> bool:
+    """Whether all cells but those of one row, or but one in a thousand, are 0, 1 or missing.
+
+    Such a table was meant to be of 0 and 1, and the cell that is not is a slip, or a header that
+    was not taken for one.
+    """
+    total, wrong, rows = 0, 0, set()
+    for cells in frame.cells.values():
+        if cells.dtype.kind == "f":
+            bad = ~(np.isnan(cells) | (cells == 0) | (cells == 1))
+        else:
+            bad = np.array([str(cell).strip() not in ("0", "1", "", "NA", "?") for cell in cells])
+        total, wrong = total + len(cells), wrong + int(bad.sum())
+        rows |= set(np.flatnonzero(bad)[:2].tolist())
+    return len(rows) == 1 or wrong <= 0.001 * total

@@ -1,0 +1,195 @@
+"""The page beside a fitted model: how it learned, how well it answers, what it found."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from undirected.core.columns import Column
+from undirected.evaluation import calibration, calibration_error
+from undirected.experiments.record import curve
+from undirected.report.images import image_grid, readable_scale
+from undirected.report.page import Image, Section, write_sections
+from undirected.report.tables import Table
+from undirected.tasks.couplings import strongest_couplings
+from undirected.tasks.table_model import TableModel
+from undirected.tasks.train_table import Trained
+from undirected.tasks.words import ColumnAnswer
+
+NAME, TITLE = "report.html", "Fit of a table"
+ASKED, MOST_ROWS, MOST_COLUMNS, DRAWN = 0.2, 300, 60, 40
+TINY = 1e-6
+
+
+def write_fit_report(
+    folder: Path,
+    trained: Trained,
+    model: TableModel,
+    summary: dict[str, Any],
+    image: tuple[int, int] | None,
+) -> Path | None:
+    """Write `report.html` into the folder of a model; a file of the user's by that name stays."""
+    path = Path(folder) / NAME
+    if path.is_file() and f"<title>{TITLE}</title>".encode() not in path.read_bytes():
+        return None
+    sections = [_overview(summary), _learning(trained)]
+    sections += _held_out(trained, model)
+    sections += [_couplings(model)]
+    if image is not None and model.model.layout.n_visible == len(model.schema):
+        sections.append(_pictures(model, image, trained.settings.seed))
+    sections.append(_columns(model, summary["rows"]))
+    write_sections([section for section in sections if section], path, TITLE)
+    return path
+
+
+def _overview(summary: dict[str, Any]) -> Section:
+    settings = summary["settings"]
+    shown = {k: str(v) for k, v in settings.items() if v is not None}
+    scores = {k.replace("_", " "): v for k, v in summary.items() if k.startswith("validation_")}
+    told = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
+    told += [f"{name} {value:.3f}" for name, value in (summary.get("beside") or {}).items()]
+    rows, columns = summary["rows"], summary["columns"]
+    text = f"{rows:,} rows of {columns} columns, {summary['steps']:,} steps of learning."
+    return Section(
+        "What was fitted",
+        text + (f" Of the held-out rows: {', '.join(told)}." if told else ""),
+        facts={name: [value] for name, value in shown.items()},
+    )
+
+
+def _learning(trained: Trained) -> Section | None:
+    """The learning curve: what was logged at every look, and the score of held-out rows."""
+    history = trained.result.history
+    curves = []
+    for key, label in (("validation", "score of held-out rows"), ("surrogate", "objective")):
+        points = [(row["step"], row[key]) for row in history if key in row]
+        points = [(x, y) for x, y in points if np.isfinite(y)]
+        if len(points) > 1:
+            x, y = zip(*points, strict=True)
+            curves.append(curve(label.capitalize(), "step", label, {label: (x, y)}))
+    if not curves:
+        return None
+    text = "Held-out rows tell when to stop; the objective is a surrogate, not a likelihood."
+    return Section("Learning", text, curves=curves)
+
+
+def _held_out(trained: Trained, model: TableModel) -> list[Section]:
+    """Cells of held-out rows, hidden and asked for given the rest of their row."""
+    rows = trained.valid[:MOST_ROWS]
+    if not len(rows):
+        return [
+            Section("Held-out cells", "No rows were held out, so there is nothing to score by.")
+        ]
+    drawn = np.random.default_rng(trained.settings.seed).random(rows.shape) < ASKED
+    asked = drawn & ~np.isnan(rows)
+    if not asked.any():
+        return []
+    answers = model.answers(np.where(asked, np.nan, rows))
+    lines, pairs = [], []
+    for j, answer in enumerate(answers):
+        hidden = asked[:, j]
+        if hidden.any():
+            lines.append(_line(answer, rows[:, j], hidden, trained.train[:, j]))
+            pairs += _pairs(answer, rows[:, j], hidden)
+    lines.sort(key=lambda line: -line[0])
+    count = int(asked.sum())
+    text = (
+        f"{count:,} cells of {len(rows)} rows that were not learned from, one in five, were hidden "
+        "and asked for given the rest of their row. Words are scored in bits, numbers by the root "
+        "mean square error in their own units; beside stands what the column alone would give."
+    )
+    header = ["column", "asked", "bits or error", "column alone", "right words"]
+    table = Table(header, [line for _, line in lines[:MOST_COLUMNS]])
+    more = len(lines) - MOST_COLUMNS
+    notes = [f"{more} more columns are not shown."] if more > 0 else []
+    return [Section("Held-out cells", text, table=table, notes=notes), *_calibration(pairs)]
+
+
+def _line(
+    answer: ColumnAnswer, truth: np.ndarray, hidden: np.ndarray, seen: np.ndarray
+) -> tuple[float, list[str]]:
+    """A row of the table of held-out cells, and by how much of the column alone it is better."""
+    column, count = answer.column, int(hidden.sum())
+    if answer.probabilities is None:
+        assert answer.mean is not None
+        own = column.decode(truth[hidden])
+        error = float(np.sqrt(np.mean((answer.mean[hidden] - own) ** 2)))
+        alone = float(np.sqrt(np.mean((own - np.nanmean(column.decode(seen))) ** 2)))
+        line = [column.name, str(count), f"{error:.4g}", f"{alone:.4g}", ""]
+        return 1 - error / max(alone, TINY), line
+    states = np.rint(truth[hidden]).astype(int)
+    p = np.clip(answer.probabilities[hidden], TINY, 1)
+    bits = float(-np.log2(p[np.arange(count), states]).mean())
+    shares = np.bincount(np.rint(seen[~np.isnan(seen)]).astype(int), minlength=column.n_states) + 1
+    alone = float(-np.log2((shares / shares.sum())[states]).mean())
+    right = float((p.argmax(1) == states).mean())
+    line = [column.name, str(count), f"{bits:.3f}", f"{alone:.3f}", f"{right:.0%}"]
+    return 1 - bits / max(alone, TINY), line
+
+
+def _pairs(
+    answer: ColumnAnswer, truth: np.ndarray, hidden: np.ndarray
+) -> list[tuple[float, float]]:
+    """Probabilities and outcomes of every state, of the true one alone for binary columns."""
+    if answer.probabilities is None:
+        return []
+    first = 1 if answer.column.kind == "binary" else 0
+    p = answer.probabilities[hidden][:, first:]
+    states = np.arange(first, answer.column.n_states)[None]
+    hits = np.rint(truth[hidden])[:, None] == states
+    return list(zip(p.ravel().tolist(), hits.ravel().astype(float).tolist(), strict=True))
+
+
+def _calibration(pairs: list[tuple[float, float]]) -> list[Section]:
+    if not pairs:
+        return []
+    p, hits = np.array(pairs).T
+    bins = calibration(np.clip(p, 0, 1), hits)
+    text = (
+        "Among the words that the model gives the probability on the horizontal axis, the share "
+        "that was right. On the diagonal, probabilities mean what they say; on average they are "
+        f"off by {calibration_error(bins):.3f}."
+    )
+    lines = {
+        "model": ([b.predicted for b in bins], [b.observed for b in bins]),
+        "perfect": ([0.0, 1.0], [0.0, 1.0]),
+    }
+    names = ("Predicted and observed", "predicted probability", "share that was right")
+    return [Section("Calibration", text, curves=[curve(*names, lines)])]
+
+
+def _couplings(model: TableModel) -> Section | None:
+    found = strongest_couplings(model.model, model.schema)
+    if not found:
+        return None
+    rows = [[f"{pair.first} – {pair.second}", f"{pair.strength:.3f}"] for pair in found]
+    text = (
+        "The pairs of columns that the model couples most, other columns apart; hidden units count "
+        "to second order. Between columns of several states it is a size, without a sign."
+    )
+    return Section("What hangs together", text, table=Table(["columns", "coupling"], rows))
+
+
+def _pictures(model: TableModel, image: tuple[int, int], seed: int) -> Section:
+    row = np.full(len(model.schema), np.nan, np.float32)
+    drawn = model.samples(DRAWN, row, seed=seed, sweeps=500)
+    scale = readable_scale(image, 10)
+    picture = Image(image_grid(drawn, image, columns=10, scale=scale), "samples")
+    return Section("Samples", "Ends of Gibbs chains that started from noise.", images=[picture])
+
+
+def _columns(model: TableModel, rows: int) -> Section:
+    """What the columns hold, and where the table has holes."""
+    listed = model.schema.columns[:MOST_COLUMNS]
+    lines = [[c.name, c.kind, _content(c), f"{c.missing / max(rows, 1):.1%}"] for c in listed]
+    dropped = [f"Left out: {name} ({why})." for name, why in model.schema.dropped.items()]
+    more = len(model.schema) - len(listed)
+    notes = dropped + ([f"{more} more columns are not shown."] if more else [])
+    table = Table(["column", "kind", "holds", "missing"], lines)
+    return Section("Columns", "What was found in the table.", table=table, notes=notes)
+
+
+def _content(column: Column) -> str:
+    if column.is_discrete:
+        return ", ".join(column.states[:6]) + (", …" if column.n_states > 6 else "")
+    return f"mean {column.mean:.4g}, sd {column.scale:.4g}" if column.kind == "real" else "from 0"

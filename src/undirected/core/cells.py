@@ -1,0 +1,42 @@
+"""Cells of a table: which are missing, and which are numbers."""
+
+import math
+from typing import Any
+
+MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "+nan", "-nan", "null", "<na>"})
+"""What stands for a missing value, in lower case and without spaces around it."""
+
+
+def parse_float(text: str) -> float:
+    """The number written in `text`, in plain ASCII and without Python's `1_000` form."""
+    if not text.isascii() or "_" in text:
+        raise ValueError(f"{text!r} is not a number")
+    return float(text)
+
+
+def as_number(text: str) -> float | None:
+    """The finite number that a cell is, or None."""
+    try:
+        value = parse_float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell stands for a missing value: None, NaN, or one of the words for it."""
+    if isinstance(cell, str):
+        return cell.strip().lower() in MISSING_WORDS
+    return cell is None or cell != cell or str(cell) in ("<NA>", "NaT")
+
+
+def as_word(cell: Any) -> str:
+    """The text of a cell, as a CSV file would have it; a missing one is empty."""
+    if isinstance(cell, str):
+        word = cell.strip()
+        return "" if word.lower() in MISSING_WORDS else word
+    if is_missing(cell):
+        return ""
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
+        return str(int(cell))
+    return str(cell)

@@ -1,0 +1,329 @@
+"""The RBM for tables: binary, categorical, real and nonnegative columns share hidden units."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.nn import softplus
+from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
+
+from undirected.core import rectified
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import CONTINUOUS, Block, Domain, Layout
+from undirected.core.line_density import log_probability
+from undirected.core.numerics import row
+from undirected.core.potentials import Potentials, potentials
+from undirected.core.random import make_key
+from undirected.core.table_units import Kind, TableUnits
+from undirected.factors import Bilinear, Squares
+
+LEAST_VARIANCE = 1e-4
+"""Where the variance of a unit given the hidden ones stops: repeated values would drive it to 0."""
+
+
+class MixedRBM(eqx.Module):
+    """An exponential-family harmonium: visible units of every kind, binary hidden ones.
+
+    -E(v, h) = c' h + sum over visible units of
+
+        binary, one state of a category   v (b + W h)
+        real                              -(v - b)^2 / (2 s^2) + v W h / s
+        nonnegative, v >= 0               v (b + W h) - v^2 / (2 s^2)
+
+    Given the hidden units a binary unit is Bernoulli, a category softmax, a real unit normal with
+    mean b + s W h and variance s^2, a nonnegative unit rectified normal; given the visible units
+    the hidden ones are independent (Welling, Rosen-Zvi & Hinton 2005). Units are grouped by kind:
+    `table` says which units stand for which column, `to_units` and `to_table` go both ways.
+
+    Args:
+        weights: W (V, H), a row for each visible unit.
+        visible_bias: b (V,).
+        hidden_bias: c (H,).
+        log_variance: log of s^2 less a least variance, for the real and then the nonnegative units.
+        table: the columns and their units.
+
+    Example:
+        >>> import numpy as np
+        >>> import undirected as un
+        >>> model = un.MixedRBM.create(["binary", 3, "real"], 4, seed=0)
+        >>> model.n_visible, [block.name for block in model.layout.blocks]
+        (5, ['binary', 'categorical3', 'real', 'hidden'])
+        >>> print(model.to_units([[1, 2, -0.5]]))
+        [[ 1.   0.   0.   1.  -0.5]]
+    """
+
+    weights: Float[Array, "V H"]
+    visible_bias: Float[Array, " V"]
+    hidden_bias: Float[Array, " H"]
+    log_variance: Float[Array, " C"]
+    table: TableUnits = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        V, H = self.table.n_units, jnp.shape(self.hidden_bias)[-1]
+        wanted = {"weights": (V, H), "visible_bias": (V,), "log_variance": (self._n_continuous,)}
+        for name, shape in wanted.items():
+            got = jnp.shape(getattr(self, name))
+            if got != shape:
+                raise UndirectedError(
+                    f"MixedRBM: {name} has shape {got}; with {V} visible and {H} hidden units it "
+                    f"must be {shape}"
+                )
+
+    @classmethod
+    def create(
+        cls,
+        columns: Any,
+        n_hidden: int,
+        key: Key[Array, ""] | None = None,
+        *,
+        seed: int | None = None,
+        scale: float = 0.01,
+        data: ArrayLike | None = None,
+    ) -> "MixedRBM":
+        """A model to start learning from: small Gaussian weights.
+
+        Args:
+            columns: what each column is, as a list or `{name: kind}`: "binary", "real",
+                "nonnegative", or the number of states of a category; or a schema.
+            n_hidden: number of hidden units.
+            key: of the draws.
+            seed: the same as a number; pass one of the two.
+            scale: standard deviation of the weights.
+            data: rows of one cell a column, NaN where missing: biases and variances are set to
+                those of its columns. Without it real columns are taken as standardised.
+
+        Returns:
+            The model.
+        """
+        table = TableUnits.of(columns)
+        own = make_key("MixedRBM.create", key, seed)
+        weights = scale * jax.random.normal(own, (table.n_units, n_hidden))
+        count = sum(block.size for block in table.blocks if block.domain in CONTINUOUS)
+        zeros = jnp.zeros(table.n_units), jnp.zeros(n_hidden), jnp.zeros(count)
+        model = cls(weights, *zeros, table)
+        first = np.full(table.n_units, np.nan)
+        second = first
+        if data is not None:
+            first, second = _moments(table.to_units(data, "MixedRBM.create"))
+        base = model._with_moments(jnp.asarray(first), jnp.asarray(second))
+        return eqx.tree_at(lambda m: m.weights, base, weights)
+
+    @property
+    def n_visible(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def n_hidden(self) -> int:
+        return self.weights.shape[1]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What each column is."""
+        return self.table.kinds
+
+    @property
+    def layout(self) -> Layout:
+        V = self.n_visible
+        hidden = Block("hidden", V, V + self.n_hidden, visible=False)
+        return Layout((*self.table.blocks, hidden))
+
+    def to_units(self, table: ArrayLike) -> Float[np.ndarray, "rows V"]:
+        """Rows over the visible units from rows of one cell a column, NaN where missing."""
+        return self.table.to_units(table)
+
+    def to_table(self, units: ArrayLike) -> Float[np.ndarray, "rows columns"]:
+        """Rows of one cell a column from rows over the visible units."""
+        return self.table.to_table(units)
+
+    @property
+    def _n_continuous(self) -> int:
+        return sum(block.size for block in self.table.blocks if block.domain in CONTINUOUS)
+
+    @property
+    def variance(self) -> Float[Array, " C"]:
+        """s^2 of the real and then the nonnegative units."""
+        return jnp.exp(self.log_variance) + LEAST_VARIANCE
+
+    @property
+    def precision(self) -> Float[Array, " V"]:
+        """1 / s^2 of every visible unit, 0 for discrete ones."""
+        discrete = jnp.zeros(self.n_visible - self._n_continuous, self.weights.dtype)
+        return jnp.concatenate([discrete, 1 / self.variance])
+
+    @property
+    def couplings(self) -> Float[Array, "V H"]:
+        """What multiplies v_i h_j: W, divided by s for real units."""
+        return jnp.where(self._is(Domain.REAL), jnp.sqrt(self.precision), 1.0)[:, None] * (
+            self.weights
+        )
+
+    @property
+    def visible_fields_alone(self) -> Float[Array, " V"]:
+        """What multiplies v_i alone: b, or b / s^2 for real units."""
+        return jnp.where(self._is(Domain.REAL), self.precision, 1.0) * self.visible_bias
+
+    def _is(self, domain: Domain) -> np.ndarray:
+        """Which visible units are of a domain."""
+        return np.concatenate([np.full(b.size, b.domain is domain) for b in self.table.blocks])
+
+    @property
+    def _offset(self) -> Float[Array, ""]:
+        """-b^2 / (2 s^2), summed over real units."""
+        real = jnp.where(self._is(Domain.REAL), self.precision * self.visible_bias**2, 0.0)
+        return -0.5 * real.sum()
+
+    def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
+        """E(v, h) of joint states."""
+        v, h = x[..., : self.n_visible], x[..., self.n_visible :]
+        return self._alone(v) - (self.hidden_fields(v) * h).sum(-1)
+
+    def lower(self) -> Potentials:
+        """One bilinear group per visible block, and squares of the continuous ones."""
+        layout, couplings, precision = self.layout, self.couplings, self.precision
+        factors: list[Any] = []
+        for i, block in enumerate(layout.blocks[:-1]):
+            factors.append(Bilinear(couplings[block.slice], i, len(layout.blocks) - 1))
+            if block.domain in CONTINUOUS:
+                factors.append(Squares(-0.5 * precision[block.slice], i))
+        unary = jnp.concatenate([self.visible_fields_alone, self.hidden_bias])
+        return potentials(layout, unary, tuple(factors), self._offset)
+
+    def conditional(self, block: int, x: Float[Array, "*batch n"]) -> Float[Array, "*batch size"]:
+        """Fields of one block given the other layer; a continuous unit also has its precision."""
+        where = self.layout.blocks[block]
+        if not where.visible:
+            return self.hidden_fields(x[..., : self.n_visible])
+        return self.visible_fields(x[..., self.n_visible :])[..., where.slice]
+
+    def hidden_fields(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch H"]:
+        """The log-odds of the hiddens given the visibles."""
+        fields = v @ self.couplings
+        return fields + row(self.hidden_bias, fields)
+
+    def visible_fields(self, h: Float[Array, "*batch H"]) -> Float[Array, "*batch V"]:
+        """The l of every visible unit given the hiddens: exp(l v - precision v^2 / 2)."""
+        fields = h @ self.couplings.T
+        return fields + row(self.visible_fields_alone, fields)
+
+    def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
+        """-log sum_h exp(-E(v, h))."""
+        return self._alone(v) - softplus(self.hidden_fields(v)).sum(-1)
+
+    def _alone(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
+        """The energy of the visible units alone."""
+        return 0.5 * (v * v) @ self.precision - v @ self.visible_fields_alone - self._offset
+
+    def log_conditionals(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
+        """log p(variable | all other visibles), hiddens summed out; a category's at its unit on."""
+        parts, fields = [], self.hidden_fields(v)
+        for block in self.table.blocks:
+            find = self._continuous_given if block.domain in CONTINUOUS else self._discrete_given
+            parts.append(find(block, v, fields))
+        return jnp.concatenate(parts, -1)
+
+    def _discrete_given(self, block: Block, v: Array, fields: Array) -> Float[Array, "*batch m"]:
+        """Log-probability of the units of a discrete block that are on (binary ones: as they are).
+
+        The field of a state is b + sum_j softplus(f_j + W_j), f_j without what the variable adds.
+        """
+        x, alone = v[..., block.slice], self.visible_bias[block.slice]
+
+        @jax.checkpoint
+        def add(total: Array, unit: tuple[Array, Array]) -> tuple[Array, None]:
+            weight = row(unit[1], x)
+            own = (x * weight).reshape(*x.shape[:-1], block.variables, block.width).sum(-1)
+            rest = unit[0][..., None] - jnp.repeat(own, block.width, -1)
+            gain = softplus(rest + weight)
+            return total + (gain if block.width > 1 else gain - softplus(rest)), None
+
+        start = jnp.broadcast_to(row(alone, x), x.shape).astype(fields.dtype)
+        weights = self.couplings[block.slice].T
+        logits, _ = jax.lax.scan(add, start, (jnp.moveaxis(fields, -1, 0), weights))
+        if block.domain is Domain.BINARY:
+            return jax.nn.log_sigmoid((2 * x - 1) * logits)
+        groups = logits.reshape(*x.shape[:-1], block.variables, block.states)
+        return x * jax.nn.log_softmax(groups, -1).reshape(x.shape)
+
+    def _continuous_given(self, block: Block, v: Array, fields: Array) -> Float[Array, "*batch m"]:
+        """Log-density of the units of a continuous block given all other visibles."""
+        x = v[..., block.slice]
+        couplings = self.couplings[block.slice]
+        weights = couplings.reshape((1,) * (x.ndim - 1) + couplings.shape)
+        odds = fields[..., None, :] - x[..., None] * weights
+        alone = jnp.broadcast_to(row(self.visible_fields_alone[block.slice], x), x.shape)
+        precision = jnp.broadcast_to(row(self.precision[block.slice], x), x.shape)
+        positive = block.domain is Domain.NONNEGATIVE
+        return log_probability(x, alone, precision, odds, weights, positive)
+
+    def independent(self, means: Float[Array, " V"] | None = None) -> "MixedRBM":
+        """The same units without couplings, at these means of visible units.
+
+        Without them they are uniform where discrete, and continuous ones have the fields of the
+        model. The variance of a real unit is about what the hidden units leave and add to it.
+        """
+        V = self.n_visible
+        first = jnp.full(V, jnp.nan) if means is None else jnp.asarray(means)
+        added = 1 + 0.25 * (self.weights**2).sum(1)
+        spread = jnp.where(self.precision > 0, added / jnp.maximum(self.precision, 1e-9), 0.0)
+        ratio = jnp.where(self._is(Domain.NONNEGATIVE), 1.6 * first**2, spread + first**2)
+        return self._with_moments(first.astype(self.weights.dtype), ratio, keep=means is None)
+
+    def _with_moments(
+        self, first: Float[Array, " V"], second: Float[Array, " V"], keep: bool = False
+    ) -> "MixedRBM":
+        """Without couplings, at these first and second moments; NaN is a neutral unit.
+
+        With `keep` continuous units stay as they are.
+        """
+        found = [_alone_at(b, first[b.slice], second[b.slice]) for b in self.table.blocks]
+        bias, logs = (
+            jnp.concatenate(part).astype(self.weights.dtype) for part in zip(*found, strict=True)
+        )
+        logs = logs[self.n_visible - self._n_continuous :]
+        if keep:
+            continuous = ~(self._is(Domain.BINARY) | self._is(Domain.CATEGORICAL))
+            bias, logs = jnp.where(continuous, self.visible_bias, bias), self.log_variance
+        zeros = jnp.zeros_like(self.weights), jnp.zeros_like(self.hidden_bias)
+        return MixedRBM(zeros[0], bias, zeros[1], logs, self.table)
+
+
+def _moments(units: Float[np.ndarray, "rows V"]) -> tuple[np.ndarray, np.ndarray]:
+    """First and second moments of the observed entries; NaN where nothing is observed."""
+    seen = ~np.isnan(units)
+    count = np.maximum(seen.sum(0), 1)
+    filled = np.where(seen, units, 0.0).astype(np.float64)
+    first, second = filled.sum(0) / count, (filled**2).sum(0) / count
+    nothing = ~seen.any(0)
+    return np.where(nothing, np.nan, first), np.where(nothing, np.nan, second)
+
+
+def _alone_at(block: Block, first: Array, second: Array) -> tuple[Array, Array]:
+    """Bias and log variance of independent units of a block at these moments; NaN is neutral."""
+    known = jnp.isfinite(first)
+    nothing = jnp.zeros_like(first)
+    if block.domain is Domain.BINARY:
+        p = jnp.clip(jnp.where(known, first, 0.5), 0.005, 0.995)
+        return jnp.log(p / (1 - p)), nothing
+    if block.domain is Domain.CATEGORICAL:
+        p = jnp.clip(jnp.where(known, first, 1 / block.states), 1e-3 / block.states, 1.0)
+        return jnp.log(p), nothing
+    if block.domain is Domain.REAL:
+        mean = jnp.where(known, first, 0.0)
+        variance = jnp.where(known, second - mean**2, 1.0)
+        return mean, _log_variance(variance)
+    mean = jnp.maximum(jnp.where(known, first, 1.0), 1e-3)
+    # Heavier tails than a = -3 would leave so little precision that chains could run away.
+    ratio = jnp.clip(jnp.where(known, second, 1.6) / mean**2, 1.01, WIDEST_RATIO)
+    field, precision = rectified.from_moments(mean, ratio * mean**2)
+    return field, _log_variance(1 / precision)
+
+
+WIDEST_RATIO = 1.8
+"""Second moment over squared mean of a nonnegative unit to start from; 2 is an exponential."""
+
+
+def _log_variance(variance: Array) -> Array:
+    return jnp.log(jnp.maximum(variance - LEAST_VARIANCE, LEAST_VARIANCE))

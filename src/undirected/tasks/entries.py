@@ -1,0 +1,152 @@
+"""Single entries that are held out: how well a model finds them from the rest of their row."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from numpy.typing import ArrayLike
+
+from undirected.core.chunks import map_rows, potential_bytes
+from undirected.core.layout import Domain, Layout
+from undirected.core.potentials import Potentials, clamp
+from undirected.core.protocols import Lowerable
+from undirected.evaluation import Estimate, log_likelihood
+from undirected.evaluation.estimate import ratio
+from undirected.inference import SumProduct
+from undirected.inference.mixed_messages import log_beliefs
+from undirected.inference.mixed_messages import suits as takes_lines
+
+SHARE = 0.2
+"""Share of the observed entries of a row that are hidden and asked for."""
+ROUNDS = 20
+"""Sweeps of belief propagation that answer."""
+MOST_MESSAGES = 2**31
+"""Messages sent in all to answer for held-out entries: half a minute on a slow machine."""
+MOST_SUMMED = 200
+"""Held-out rows with holes whose likelihood is looked at during learning."""
+EPSILON = 1e-7
+
+
+def asks_entries(model: Any) -> bool:
+    """Whether belief propagation answers for single entries of this model."""
+    if not isinstance(model, Lowerable):
+        return False
+    p = model.lower()
+    return takes_lines(p) or (
+        bool(p.factors)
+        and not p.layout.is_continuous.any()
+        and all(factor.offers("update_messages") for factor in p.factors)
+    )
+
+
+def observed_mean(model: Any, rows: Float[np.ndarray, "rows v"], log_z: float) -> float:
+    """Mean log-likelihood of rows; where they have holes, of the observed part of some of them.
+
+    The missing entries are then summed out by belief propagation: the Bethe value of the sum over
+    them, near where most of a row is known, and not a bound.
+    """
+    if not np.isnan(rows).any():
+        return float(log_likelihood(model, rows, log_z).mean)
+    p = model.lower()
+    some = np.asarray(rows[:MOST_SUMMED], np.float32)
+    sums = map_rows(lambda part, _: _bethe_sums(p, part), some, potential_bytes(p))
+    return float(np.mean(sums, dtype=np.float64) - log_z)
+
+
+@eqx.filter_jit
+def _bethe_sums(p: Potentials, rows: Float[Array, "rows v"]) -> Float[Array, " rows"]:
+    seen = ~jnp.isnan(rows)
+    found = SumProduct(iterations=ROUNDS, tolerance=1e-3)
+    return found(clamp(p, seen, jnp.where(seen, rows, 0.0))).log_z
+
+
+def hide(
+    layout: Layout, rows: ArrayLike, seed: int, share: float = SHARE
+) -> Bool[np.ndarray, "rows v"]:
+    """Which observed entries are asked for: whole variables, each with probability `share`."""
+    seen, rng = ~np.isnan(np.asarray(rows)), np.random.default_rng(seed)
+    asked = np.zeros(seen.shape, bool)
+    for block in layout.blocks:
+        if block.visible:
+            drawn = rng.random((len(seen), block.variables)) < share
+            asked[:, block.slice] = np.repeat(drawn, block.width, 1)
+    return asked & seen
+
+
+def entry_bits(
+    model: Any, rows: Float[np.ndarray, "rows v"], *, share: float = SHARE, seed: int = 0
+) -> Estimate:
+    """Bits of an entry that is hidden, given the others of its row, by belief propagation.
+
+    Args:
+        model: one that `asks_entries`.
+        rows: rows over the visible units, NaN where an entry is missing; of very many, the first.
+        share: of the observed entries that are hidden at once.
+        seed: of their choice.
+
+    Returns:
+        The mean over entries in bits; a continuous entry counts its log-density, which may be
+        below 0 bits.
+    """
+    rows = rows[: _affordable(model)]
+    asked = hide(model.layout, rows, seed, share)
+    if not asked.any():
+        asked = ~np.isnan(rows)
+    totals, counts = entry_losses(model, rows, asked)
+    return ratio(totals / np.log(2), counts)
+
+
+def _affordable(model: Any) -> int:
+    """How many rows may be asked: up to a thousand, fewer where a row has very many messages."""
+    sizes = (np.size(leaf) for f in model.lower().factors for leaf in jax.tree.leaves(f.weight))
+    return int(np.clip(MOST_MESSAGES // (ROUNDS * max(1, sum(sizes))), 50, 1000))
+
+
+def entry_losses(
+    model: Any, rows: Float[np.ndarray, "rows v"], asked: Bool[np.ndarray, "rows v"]
+) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
+    """Nats of the asked entries of each row given the others, and how many variables they are."""
+    p = model.lower()
+    both = np.stack([np.asarray(rows, np.float32), asked.astype(np.float32)], 1)
+    return map_rows(
+        lambda part, _: _losses(p, part[:, 0], part[:, 1] > 0), both, potential_bytes(p)
+    )
+
+
+@eqx.filter_jit
+def _losses(
+    p: Potentials, rows: Float[Array, "rows v"], asked: Bool[Array, "rows v"]
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
+    seen = ~jnp.isnan(rows)
+    values, known = jnp.where(seen, rows, 0.0), seen & ~asked
+    if takes_lines(p):
+
+        def one(v: Array, known: Array) -> Array:
+            return log_beliefs(clamp(p, known, v), ROUNDS, v)
+
+        logs = jax.vmap(one)(values, known)
+    else:
+        found = SumProduct(iterations=ROUNDS, tolerance=1e-3)(clamp(p, known, values))
+        logs = _log_probability(p.layout, values, found.unary)
+    loss = -jnp.where(asked, logs, 0.0).sum(1)
+    return loss, jnp.where(asked, jnp.asarray(_shares(p.layout))[None], 0.0).sum(1)
+
+
+def _log_probability(layout: Layout, values: Array, means: Array) -> Float[Array, "rows v"]:
+    """Log-probability of discrete values under means; 0 at the states that are off."""
+    parts = []
+    for block in layout.blocks:
+        if block.visible:
+            x, m = values[:, block.slice], jnp.clip(means[:, block.slice], EPSILON, 1 - EPSILON)
+            off = jnp.log1p(-m) if block.domain is Domain.BINARY else 0.0
+            parts.append(x * jnp.log(m) + (1 - x) * off)
+    return jnp.concatenate(parts, 1)
+
+
+def _shares(layout: Layout) -> np.ndarray:
+    """What a visible unit counts for its variable: 1 / K for one of K states."""
+    parts = [np.full(b.size, 1 / b.width, np.float32) for b in layout.blocks if b.visible]
+    return np.concatenate(parts)

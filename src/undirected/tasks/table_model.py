@@ -1,0 +1,289 @@
+"""A model and the schema of its table: questions, samples and scores in the table's own words."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from undirected.core.columns import Schema
+from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.protocols import Model
+from undirected.core.table_units import TableUnits
+from undirected.inference import QueryNetwork
+from undirected.io.frames import Frame, as_frame
+from undirected.io.infer import infer_schema
+from undirected.io.model_files import describe_model, load_model, save_model
+from undirected.learning import answers as ask_network
+from undirected.models import Potts
+from undirected.tasks.evaluate import Evaluation, evaluate
+from undirected.tasks.query import Answers, answer_rows, by_column
+from undirected.tasks.rows import has_columns
+from undirected.tasks.sample import sample_units
+from undirected.tasks.table_models import same_states
+from undirected.tasks.train_table import Settings, Trained, column_means, train_table
+from undirected.tasks.words import ColumnAnswer, answers_by_column, filled, ones
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A fitted model and what the columns of its table hold.
+
+    Args:
+        model: the model.
+        schema: the columns, as the model has them.
+        network: the query network of a model that was trained to answer.
+        notes: what else was written down of its training.
+
+    Example:
+        >>> import undirected as un
+        >>> table = {"smokes": ["yes", "no"] * 30, "coughs": ["often", "never"] * 30}
+        >>> model = un.fit_table(table, model="rbm", epochs=2, hidden=2)
+        >>> sorted(model.query({"smokes": ["yes"], "coughs": [""]}))
+        ['coughs', 'coughs_p', 'smokes']
+    """
+
+    model: Any
+    schema: Schema
+    network: QueryNetwork | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def query(self, table: Any, *, method: str = "bp", seed: int = 0) -> Any:
+        """The table with its missing cells filled in, and how sure each answer is.
+
+        Beside a column with missing cells stands NAME_p, the probability of the word filled in, or
+        NAME_sd, the standard deviation. A data frame gives a data frame, all else a mapping.
+        """
+        frame = as_frame(table)
+        found = self.answers(self.encode(frame), method=method, seed=seed)
+        columns = filled(frame.cells, found, len(frame))
+        framed = hasattr(table, "columns") and hasattr(table, "dtypes")
+        return type(table)(columns) if framed else columns
+
+    def sample(
+        self, count: int, *, given: Any = None, seed: int = 0, sweeps: int = 1000
+    ) -> dict[str, np.ndarray]:
+        """Rows drawn from the model, in words and units; `given` is a table of one row to keep."""
+        row = np.full(len(self.schema), np.nan, np.float32)
+        if given is not None:
+            rows = self.encode(as_frame(given))
+            if len(rows) != 1:
+                raise UndirectedError(f"sample: `given` has {len(rows)} rows; pass one")
+            row = rows[0]
+        return self.schema.decode(self.samples(count, row, seed=seed, sweeps=sweeps))
+
+    def evaluate(self, table: Any, *, seed: int = 0, **options: Any) -> Evaluation:
+        """The log-likelihood of a table, with its error; numbers are taken as standardised."""
+        return self.score(self.encode(as_frame(table)), seed=seed, **options)
+
+    def save(self, folder: str | Path) -> None:
+        """Save the model with its schema, as the command line reads it."""
+        extra = {**self.notes, "names": self.schema.names, "schema": self.schema.to_json()}
+        save_model(folder, self.model, extra)
+
+    def encode(self, frame: Frame) -> Float[np.ndarray, "rows columns"]:
+        """The rows of a table as numbers; a column that it does not have is missing."""
+        absent = [name for name in self.schema.names if name not in frame.cells]
+        if len(absent) == len(self.schema):
+            raise UndirectedError(
+                f"{frame.source}: no column of the model is there; it knows "
+                f"{', '.join(self.schema.names[:6])}"
+            )
+        holes = {name: np.full(len(frame), np.nan) for name in absent}
+        return self.schema.encode({**frame.cells, **holes}, frame.place)
+
+    def answers(
+        self,
+        values: Float[np.ndarray, "rows columns"],
+        *,
+        method: str = "bp",
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> list[ColumnAnswer]:
+        """What the model says of every column of encoded rows."""
+        return self.answers_and_status(values, method=method, seed=seed, progress=progress)[0]
+
+    def answers_and_status(
+        self, values: np.ndarray, *, method: str, seed: int, progress: Progress | None = None
+    ) -> tuple[list[ColumnAnswer], float | None]:
+        """The answers, and the share of the rows whose inference settled, where one can settle."""
+        if self.network is not None and method in ("auto", "bp"):
+            rows = self.units(values)
+            means = np.where(np.isnan(rows), ask_network(self.network, rows), rows)
+            return self._by_column(values, Answers(means, np.zeros(len(rows), int))), None
+        found = answer_rows(
+            self.model, self.rows(values), method=method, seed=seed, progress=progress
+        )
+        return self._by_column(values, found), found.converged
+
+    def samples(
+        self,
+        count: int,
+        row: Float[np.ndarray, " columns"],
+        *,
+        seed: int = 0,
+        sweeps: int = 1000,
+        progress: Progress | None = None,
+    ) -> Float[np.ndarray, "count columns"]:
+        """Encoded rows drawn from the model given the known cells of one."""
+        key, units = jax.random.key(seed), self.units(row[None])[0]
+        found = sample_units(self.model, count, units, key, sweeps=sweeps, progress=progress)
+        return self.table(found[:, : self.model.layout.n_visible])
+
+    def score(self, values: np.ndarray, **options: Any) -> Evaluation:
+        """The log-likelihood of encoded rows."""
+        means = self.notes.get("means")
+        means = None if means is None else jnp.asarray(means, jnp.float32)
+        return evaluate(self.model, self.rows(values), means=means, **options)
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """Rows as the verbs take them: of columns where the model has columns, else of units."""
+        return values if has_columns(self.model) else self.units(values)
+
+    def units(self, values: np.ndarray) -> np.ndarray:
+        """Rows over the visible units."""
+        table = self._table_units()
+        return values if table is None else table.to_units(values)
+
+    def table(self, units: np.ndarray) -> np.ndarray:
+        """Encoded rows of one cell a column from rows over the visible units."""
+        table = self._table_units()
+        found = units if table is None else table.to_table(units)
+        states = [column.n_states or np.inf for column in self.schema]
+        return np.minimum(found, np.array(states, np.float32) - 1)  # a Potts model may have more
+
+    def _table_units(self) -> TableUnits | None:
+        if has_columns(self.model):
+            return self.model.table
+        return same_states(TableUnits.of(self.schema)) if isinstance(self.model, Potts) else None
+
+    def _by_column(self, values: np.ndarray, found: Answers) -> list[ColumnAnswer]:
+        table = self._table_units()
+        if table is None and self.schema.kinds == {"binary"}:
+            return ones(self.schema, values, found.values)
+        if table is None:
+            names = self.schema.names
+            spread = np.full_like(found.values, np.nan) if found.std is None else found.std
+            mean = dict(zip(names, found.values.T, strict=True))
+            return answers_by_column(
+                self.schema, values, {}, mean, dict(zip(names, spread.T, strict=True))
+            )
+        own = by_column(table, found)
+        shares = {}
+        for column in self.schema:
+            if column.is_discrete:
+                part = own.probabilities[column.name][:, : column.n_states]
+                shares[column.name] = part / part.sum(1, keepdims=True)
+        return answers_by_column(self.schema, values, shares, own.mean, own.std)
+
+
+def fit_table(
+    table: Any,
+    *,
+    types: Mapping[str, str] | None = None,
+    drop: Any = (),
+    columns: Any = None,
+    label: str | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> TableModel:
+    """Fit a model to a table of any kind of columns, which may have holes.
+
+    Args:
+        table: a file's path, a pandas, polars or Arrow table, a mapping of columns, or rows.
+        types: the kind of some columns: "binary", "category", "real" or "nonnegative"; of the
+            others it is found out.
+        drop: columns to leave out.
+        columns: the columns to take; by default all.
+        label: the column that is to be predicted; it is never left out unasked.
+        seed: of all draws.
+        options: fields of `Settings`, such as model, hidden and epochs.
+
+    Returns:
+        A `TableModel`, which answers in the table's own words and units.
+
+    Example:
+        >>> import undirected as un
+        >>> table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
+        >>> model = un.fit_table(table, epochs=2, hidden=2)
+        >>> list(model.query({"sky": ["dark"]}))
+        ['sky', 'mm', 'mm_sd']
+    """
+    unknown = set(options) - set(Settings.__dataclass_fields__)
+    if unknown:
+        raise UndirectedError(f"fit_table: Settings have no {', '.join(sorted(unknown))}")
+    frame = as_frame(table)
+    schema = infer_schema(frame, types=types, drop=drop, columns=columns, label=label)
+    values = schema.encode(frame.cells, frame.place)
+    settings = settings_for(Settings(seed=seed, **options), schema)
+    trained = train_table(values, settings, columns=columns_of(settings, schema))
+    return table_model(trained, schema)
+
+
+def settings_for(settings: Settings, schema: Schema) -> Settings:
+    """Settings whose model, where it was left open, takes columns of all the schema's kinds."""
+    if settings.model != "auto" or schema.kinds == {"binary"}:
+        return settings
+    return replace(settings, model="mixed")
+
+
+def columns_of(settings: Settings, schema: Schema) -> Schema | None:
+    """The schema for models of columns; those of 0/1 alone need none, and refuse other kinds."""
+    if settings.model not in ("auto", "mixture-rbm", "rbm", "ising"):
+        return schema
+    other = [column for column in schema if column.kind != "binary"]
+    if other:
+        raise UndirectedError(
+            f"fit: model '{settings.model}' takes binary columns; '{other[0].name}' is "
+            f"{other[0].kind}: drop it, or use model 'mixed', which takes all kinds"
+        )
+    return None
+
+
+def table_model(trained: Trained, schema: Schema) -> TableModel:
+    """The model of a finished training with its schema and notes."""
+    model, network = trained.result.best_model, None
+    notes: dict[str, Any] = {"settings": asdict(trained.settings)}
+    if isinstance(model, QueryNetwork):
+        network, model = model, model.model
+        notes["query"] = {"layers": network.layers, "strength": float(network.strength)}
+    if schema.kinds == {"binary"} and model.layout.n_visible == len(schema):
+        notes["means"] = column_means(trained.train).tolist()
+    return TableModel(model, schema, network, notes)
+
+
+def load_table(folder: str | Path) -> TableModel:
+    """A fitted model with its schema, from a folder.
+
+    Args:
+        folder: where `TableModel.save` or `undirected fit` put it.
+
+    Returns:
+        The `TableModel`.
+
+    Example:
+        >>> import tempfile
+        >>> import undirected as un
+        >>> folder = tempfile.mkdtemp()
+        >>> un.fit_table({"a": [0, 1] * 20, "b": [1, 0] * 20}, epochs=1, hidden=2).save(folder)
+        >>> un.load_table(folder).schema.names
+        ['a', 'b']
+    """
+    model, extra = load_model(folder), describe_model(folder)["extra"]
+    if not isinstance(model, Model):
+        raise UndirectedError(
+            f"{folder}: a {type(model).__name__} gives outputs for features; use un.load"
+        )
+    if extra.get("schema") is None:
+        raise BadFile(
+            f"{folder}: no schema was kept with this model; use un.load, and rows of numbers"
+        )
+    query = extra.get("query")
+    network = QueryNetwork(model, **query) if isinstance(query, dict) else None
+    return TableModel(model, Schema.from_json(extra["schema"]), network, extra)

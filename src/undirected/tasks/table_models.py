@@ -1,0 +1,377 @@
+"""Every model of the library fitted to a table: what it takes, how it starts, how it learns.
+
+`train_table` calls this for models other than RBMs and Ising models of 0/1 columns. A table has one
+cell a column (see `core.table_units`); each recipe turns it into rows of its model's units.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+from undirected.core.errors import UndirectedError
+from undirected.core.protocols import Conditionals, Marginal
+from undirected.core.table_units import Kind, TableUnits
+from undirected.evaluation import binary_cross_entropy, pseudo_log_likelihood
+from undirected.inference import QueryNetwork, SumProduct
+from undirected.inference.predict import predict
+from undirected.learning import (
+    Batches,
+    Conditional,
+    ContrastiveDivergence,
+    FitResult,
+    Persistent,
+    PseudoLikelihood,
+    QueryTraining,
+    TwoPhase,
+)
+from undirected.learning import fit as run_fit
+from undirected.models import (
+    ConditionalRBM,
+    DeepBM,
+    GaussianRBM,
+    MixedRBM,
+    NonnegativeBM,
+    Potts,
+    SemiRestrictedBM,
+)
+from undirected.tasks.choose import kernel_for
+from undirected.tasks.entries import asks_entries, entry_bits
+from undirected.tasks.learn import falling_adam, objective_for
+
+LAYERS = 10
+"""Sweeps of belief propagation that query training learns through."""
+MOST_JUDGED = 300
+"""Held-out rows that a validation looks at."""
+FLOOR = 1e-2
+"""Least eigenvalue of the matrix of a nonnegative model: below 0 its density may not exist."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model meets a table: kinds of columns it takes, ways to learn, first model, rows."""
+
+    takes: str
+    methods: tuple[str, ...]
+    make: Callable[[TableUnits, np.ndarray, Any], Any]
+    units: Callable[[TableUnits, np.ndarray], np.ndarray]
+
+
+def check_columns(model: str, table: TableUnits) -> None:
+    """Refuse columns of kinds that a model does not take."""
+    recipe = RECIPES[model]
+    for name, kind in zip(table.labels, table.kinds, strict=True):
+        word = "category" if isinstance(kind, int) else kind
+        if word not in recipe.takes.split():
+            raise UndirectedError(
+                f"fit: model '{model}' takes columns that are {recipe.takes.replace(' ', ' or ')}; "
+                f"column {name} is {word}: drop it, or use model 'mixed', which takes all kinds"
+            )
+
+
+def choose_columns(settings: Any, table: TableUnits, values: np.ndarray) -> Any:
+    """Settings with what the user left open filled in from the table."""
+    recipe, rows = RECIPES[settings.model], len(values)
+    missing = bool(np.isnan(values).any())
+    method = settings.method
+    if method == "auto":
+        method = recipe.methods[0]
+        if missing and method == "pl":
+            method = "pcd"
+    if method not in recipe.methods:
+        raise UndirectedError(
+            f"fit: method '{method}' does not suit model '{settings.model}'; pass one of "
+            f"{', '.join(recipe.methods)}"
+        )
+    if missing and method == "pl":
+        raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
+    has_hidden = settings.model not in ("nonnegative", "potts")
+    if not has_hidden and settings.hidden is not None:
+        raise UndirectedError(
+            f"fit: model '{settings.model}' has no hidden units; leave --hidden out"
+        )
+    batch = settings.batch or int(np.clip(rows // 20, 10, 100))
+    epochs = settings.epochs or float(np.clip(4000 * batch / rows, 3, 200).round())
+    hidden = (settings.hidden or int(np.clip(table.n_units, 16, 256))) if has_hidden else None
+    return replace(settings, method=method, batch=min(batch, rows), epochs=epochs, hidden=hidden)
+
+
+def train_columns(
+    train: np.ndarray,
+    valid: np.ndarray,
+    settings: Any,
+    columns: Any,
+    given: Sequence[int] = (),
+    **options: Any,
+) -> FitResult:
+    """Fit a model to rows that are split, with settings that are chosen already.
+
+    Args:
+        train: rows of one cell a column, NaN where missing.
+        valid: held-out rows, perhaps none.
+        settings: of `choose_columns`.
+        columns: kinds of the columns, or a schema.
+        given: numbers of the columns that a conditional model takes as known.
+        options: more settings of `learning.fit`.
+    """
+    table = TableUnits.of(columns)
+    recipe = RECIPES[settings.model]
+    if settings.model == "conditional":
+        inputs, outputs = given_and_asked(table, given)
+        model = _make_conditional(table, inputs, outputs, settings)
+        rows = tuple(np.asarray(part, np.float32) for part in pairs(table, inputs, outputs, train))
+        judge = _judge_outputs(pairs(table, inputs, outputs, valid), len(valid))
+        missing = bool(np.isnan(rows[1]).any())
+    else:
+        model = recipe.make(table, train, settings)
+        rows = recipe.units(table, train)
+        judge = _judge(recipe.units(table, valid)) if len(valid) else None
+        missing = bool(np.isnan(rows).any())
+    if settings.method == "query-training":
+        model = QueryNetwork(model, jnp.asarray(1.0), LAYERS)
+    batches = Batches(rows, settings.batch, settings.seed)
+    steps = batches.steps(settings.epochs)
+    return run_fit(
+        model,
+        objective(model, settings, missing),
+        _optimiser(settings, steps),
+        batches,
+        jax.random.key(settings.seed),
+        steps=steps,
+        log_every=min(100, max(1, steps // 10)),
+        validate=judge,
+        validate_every=max(1, steps // 10) if judge is not None else None,
+        patience=settings.patience,
+        save_every=15.0,
+        **options,
+    )
+
+
+def objective(model: Any, settings: Any, missing: bool) -> Any:
+    """How a model learns by the method of the settings."""
+    match settings.method:
+        case "query-training":
+            return QueryTraining(reduction="mean")
+        case "pl":
+            return PseudoLikelihood()
+        case "cd":
+            return ContrastiveDivergence(kernel_for(model))
+        case "bp":
+            bp = SumProduct(iterations=20, tolerance=None)
+            return Conditional(TwoPhase(bp, positive=bp if missing else None))
+    found = objective_for(model, missing=True)
+    assert isinstance(found, Persistent)
+    return found
+
+
+def _optimiser(settings: Any, steps: int) -> optax.GradientTransformation:
+    adam = falling_adam(settings.learning_rate, steps)
+    if settings.model != "nonnegative":
+        return adam
+    return optax.chain(adam, keep_positive(FLOOR))
+
+
+def keep_positive(floor: float) -> optax.GradientTransformation:
+    """Change steps of a `NonnegativeBM` so that no eigenvalue of its matrix falls below a floor."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        eye = jnp.eye(len(params.diagonal), dtype=params.diagonal.dtype)
+        weights = params.weights + updates.weights
+        symmetric = 0.5 * (weights + weights.T) * (1 - eye)
+        values, vectors = jnp.linalg.eigh(symmetric + jnp.diag(params.diagonal + updates.diagonal))
+        matrix = (vectors * jnp.maximum(values, floor)[None]) @ vectors.T
+        changed = matrix * (1 - eye) - params.weights, jnp.diagonal(matrix) - params.diagonal
+        return eqx.tree_at(lambda u: (u.weights, u.diagonal), updates, changed), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def _judge(valid: Float[np.ndarray, "rows v"]) -> Callable[[Any, Any], float]:
+    """What tells the best step, higher is better: bits of held-out entries, where they are asked.
+
+    Otherwise the pseudo-likelihood of the held-out rows without holes.
+    """
+    some = valid[:MOST_JUDGED]
+    complete = some[~np.isnan(some).any(1)]
+
+    def score(model: Any, _: Any) -> float:
+        model = model.model if isinstance(model, QueryNetwork) else model
+        if asks_entries(model):
+            return -entry_bits(model, some).mean
+        if isinstance(model, Marginal | Conditionals) and len(complete):
+            return pseudo_log_likelihood(model, complete).mean
+        return 0.0
+
+    return score
+
+
+def _judge_outputs(pair: tuple[np.ndarray, np.ndarray], rows: int) -> Any:
+    """Minus the bits of the outputs of a conditional model given the features."""
+    if not rows:
+        return None
+    x, v = (part[:MOST_JUDGED] for part in pair)
+    bp, seen = SumProduct(iterations=20, tolerance=1e-3), ~np.isnan(v)
+
+    def score(model: Any, key: Any) -> float:
+        p = predict(model, x, bp, key)
+        return -binary_cross_entropy(p, np.where(seen, v, 0.0), seen).mean
+
+    return score
+
+
+def given_and_asked(
+    table: TableUnits, given: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The columns a conditional model takes as known, and those it is asked for."""
+    inputs = tuple(sorted({int(i) for i in given}))
+    if not inputs or not 0 <= inputs[0] <= inputs[-1] < len(table) or len(inputs) == len(table):
+        raise UndirectedError(
+            f"fit: a conditional model is given columns {list(given)} of {len(table)}; name at "
+            "least one, and leave at least one to be asked for"
+        )
+    outputs = tuple(i for i in range(len(table)) if i not in inputs)
+    for i in outputs:
+        if table.kinds[i] in ("real", "nonnegative"):
+            raise UndirectedError(
+                f"fit: column {table.labels[i]} is {table.kinds[i]}; a conditional model answers "
+                "binary and categorical columns: put it among those that are given, or drop it"
+            )
+    return inputs, outputs
+
+
+def part_of(table: TableUnits, columns: Sequence[int]) -> TableUnits:
+    """Some columns of a table, as a table."""
+    names = None if table.names is None else tuple(table.names[i] for i in columns)
+    return TableUnits(tuple(table.kinds[i] for i in columns), names)
+
+
+def pairs(
+    table: TableUnits, inputs: Sequence[int], outputs: Sequence[int], values: np.ndarray
+) -> tuple[Float[np.ndarray, "rows X"], Float[np.ndarray, "rows V"]]:
+    """Features and outputs of rows; a missing feature is taken as the middle of its column.
+
+    That is one half for a binary one, 1 / K for each state of a category, 0 for a real one.
+    """
+    features = part_of(table, inputs)
+    x = features.to_units(values[:, list(inputs)], "fit")
+    for i, kind in enumerate(features.kinds):
+        middle = 1 / kind if isinstance(kind, int) else 0.5 if kind == "binary" else 0.0
+        where = features.units(i)
+        x[:, where] = np.where(np.isnan(x[:, where]), middle, x[:, where])
+    return x, part_of(table, outputs).to_units(values[:, list(outputs)], "fit")
+
+
+def conditional_answers(
+    model: ConditionalRBM, columns: Any, given: Sequence[int], rows: ArrayLike
+) -> Float[np.ndarray, "rows V"]:
+    """Probabilities of the output units of a conditional model for rows of a table."""
+    table, values = TableUnits.of(columns), np.asarray(rows, np.float32)
+    inputs, outputs = given_and_asked(table, given)
+    x, _ = pairs(table, inputs, outputs, values)
+    return predict(model, x, SumProduct(iterations=100, tolerance=1e-3), jax.random.key(0))
+
+
+def _make_conditional(
+    table: TableUnits, inputs: Sequence[int], outputs: Sequence[int], settings: Any
+) -> ConditionalRBM:
+    units = part_of(table, outputs).n_units, settings.hidden, part_of(table, inputs).n_units
+    return ConditionalRBM.create(*units, seed=settings.seed)
+
+
+def _key(settings: Any) -> Array:
+    return jax.random.fold_in(jax.random.key(settings.seed), 1)
+
+
+def _means(rows: np.ndarray) -> Float[Array, " v"]:
+    """Means of the observed entries, drawn a little towards one half."""
+    seen = (~np.isnan(rows)).sum(0)
+    return jnp.asarray((np.nansum(rows, 0) + 1.0) / (seen + 2.0), jnp.float32)
+
+
+def _make_deep(table: TableUnits, values: np.ndarray, settings: Any) -> DeepBM:
+    sizes = [len(table), settings.hidden, max(8, settings.hidden // 2)]
+    model = DeepBM.create(sizes, _key(settings))
+    start = model.independent(_means(values)).biases[0]
+    return eqx.tree_at(lambda m: m.biases[0], model, start)
+
+
+def _make_semi(table: TableUnits, values: np.ndarray, settings: Any) -> SemiRestrictedBM:
+    return SemiRestrictedBM.create(
+        len(table), settings.hidden, _key(settings), means=_means(values)
+    )
+
+
+def _make_gaussian(table: TableUnits, values: np.ndarray, settings: Any) -> GaussianRBM:
+    model = GaussianRBM.create(len(table), settings.hidden, _key(settings), learn_variance=True)
+    spread = jnp.asarray(np.log(np.maximum(np.nanvar(values, 0), 1e-4)), jnp.float32)
+    middle = jnp.asarray(np.nanmean(values, 0), jnp.float32)
+    return eqx.tree_at(lambda m: (m.visible_mean, m.log_variance), model, (middle, spread))
+
+
+def _make_nonnegative(table: TableUnits, values: np.ndarray, settings: Any) -> NonnegativeBM:
+    filled = np.where(np.isnan(values), np.nanmean(values, 0, keepdims=True), values)
+    return NonnegativeBM.from_data(jnp.asarray(filled, jnp.float32))
+
+
+def _make_mixed(table: TableUnits, values: np.ndarray, settings: Any) -> MixedRBM:
+    return MixedRBM.create(table, settings.hidden, _key(settings), data=values)
+
+
+def same_states(table: TableUnits) -> TableUnits:
+    """The columns as categories of as many states as the largest has, for a Potts model."""
+    most = max(kind if isinstance(kind, int) else 2 for kind in table.kinds)
+    return TableUnits((most,) * len(table), table.names)
+
+
+def _make_potts(table: TableUnits, values: np.ndarray, settings: Any) -> Potts:
+    whole = same_states(table)
+    model = Potts.create(len(whole), whole.states(0))
+    return model.independent(_means(whole.to_units(values)))
+
+
+def _as_they_are(table: TableUnits, values: np.ndarray) -> np.ndarray:
+    return np.asarray(values, np.float32)
+
+
+RECIPES: dict[str, Recipe] = {
+    "mixed": Recipe(
+        "binary category real nonnegative",
+        ("pcd", "cd", "query-training"),
+        _make_mixed,
+        lambda table, values: table.to_units(values, "fit"),
+    ),
+    "deep": Recipe("binary", ("pcd",), _make_deep, _as_they_are),
+    "semi-restricted": Recipe("binary", ("pcd", "cd", "pl"), _make_semi, _as_they_are),
+    "gaussian": Recipe("real", ("pcd", "cd"), _make_gaussian, _as_they_are),
+    "nonnegative": Recipe("nonnegative", ("pl", "pcd"), _make_nonnegative, _as_they_are),
+    "potts": Recipe(
+        "binary category",
+        ("pl", "pcd"),
+        _make_potts,
+        lambda table, values: same_states(table).to_units(values, "fit"),
+    ),
+    "conditional": Recipe(
+        "binary category real nonnegative", ("bp",), lambda *_: None, _as_they_are
+    ),
+}
+"""The models by the names that users give them."""
+
+
+def default_columns(model: str, values: np.ndarray) -> list[Kind]:
+    """What the columns are where nothing is said: what suits the model."""
+    kind = RECIPES[model].takes.split()
+    if model == "mixed":
+        raise UndirectedError(
+            "fit: a mixed model needs to know its columns; pass columns=, a kind for each"
+        )
+    if model == "potts":
+        top = np.nanmax(np.where(np.isnan(values), 0, values), 0, initial=1)
+        return [max(2, int(most) + 1) for most in top]
+    return [kind[0]] * values.shape[1]

@@ -1,0 +1,133 @@
+"""Answers in the words and units of a table: what stands in its missing cells, and how surely."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from undirected.core.columns import Column, Schema
+
+SHOWN = 4
+"""States that are listed beside the most probable one."""
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnAnswer:
+    """What a model says of the cells of one column.
+
+    Args:
+        column: the column.
+        asked: the rows whose cell was missing.
+        probabilities: of its states in every row; None for numbers.
+        mean: in the units of the table; None for states.
+        std: standard deviation in those units; None for states.
+    """
+
+    column: Column
+    asked: Bool[np.ndarray, " rows"]
+    probabilities: Float[np.ndarray, "rows states"] | None = None
+    mean: Float[np.ndarray, " rows"] | None = None
+    std: Float[np.ndarray, " rows"] | None = None
+
+    @property
+    def best(self) -> np.ndarray:
+        """The most probable word of every row, or the mean."""
+        if self.probabilities is None:
+            assert self.mean is not None
+            return self.mean
+        return self.column.decode(self.probabilities.argmax(1))
+
+    @property
+    def certainty(self) -> np.ndarray:
+        """The probability of the most probable word, or the standard deviation; NaN if known."""
+        found = self.std if self.probabilities is None else self.probabilities.max(1)
+        assert found is not None
+        return np.where(self.asked, found, np.nan)
+
+    def told(self, row: int) -> dict[str, Any]:
+        """The answer of a row: `{state: probability}`, or mean and standard deviation."""
+        if self.probabilities is not None:
+            pairs = zip(self.column.states, self.probabilities[row], strict=True)
+            return {word: round(float(p), 6) for word, p in pairs}
+        assert self.mean is not None
+        assert self.std is not None
+        return {"mean": float(self.mean[row]), "sd": float(self.std[row])}
+
+    def line(self, row: int) -> tuple[str, str, str]:
+        """The answer of a row for a reader: word, certainty, and the next states."""
+        if self.probabilities is None:
+            assert self.mean is not None
+            assert self.std is not None
+            digits = self.column.decimals + 1
+            return f"{self.mean[row]:.{digits}f}", f"± {self.std[row]:.{digits}f}", ""
+        p = self.probabilities[row]
+        order = np.argsort(-p)
+        words = self.column.states
+        rest = [f"{words[k]} {p[k]:.3f}" for k in order[1 : SHOWN + 1] if p[k] >= 0.001]
+        return words[order[0]], f"{p[order[0]]:.3f}", ", ".join(rest)
+
+
+def answers_by_column(
+    schema: Schema,
+    values: Float[np.ndarray, "rows variables"],
+    probabilities: Mapping[str, np.ndarray],
+    mean: Mapping[str, np.ndarray] | None = None,
+    std: Mapping[str, np.ndarray] | None = None,
+) -> list[ColumnAnswer]:
+    """Answers in the words of the schema, from those about its encoded rows."""
+    found = []
+    for j, column in enumerate(schema):
+        asked = np.isnan(values[:, j])
+        if column.is_discrete:
+            found.append(ColumnAnswer(column, asked, np.asarray(probabilities[column.name])))
+        else:
+            assert mean is not None
+            assert std is not None
+            own = np.asarray(mean[column.name], np.float64) * column.scale + column.mean
+            spread = np.asarray(std[column.name], np.float64) * column.scale
+            found.append(ColumnAnswer(column, asked, None, own, spread))
+    return found
+
+
+def ones(
+    schema: Schema, values: np.ndarray, p: Float[np.ndarray, "rows variables"]
+) -> list[ColumnAnswer]:
+    """Answers about binary columns from the probabilities of their true word."""
+    shares = {c.name: np.stack([1 - p[:, j], p[:, j]], 1) for j, c in enumerate(schema)}
+    return answers_by_column(schema, values, shares)
+
+
+def filled(
+    cells: Mapping[str, np.ndarray], answers: list[ColumnAnswer], rows: int
+) -> dict[str, list[Any]]:
+    """A table with its missing cells filled in, and how sure each answer is in columns beside.
+
+    Cells that were there stay as they are, and so do columns that the model does not know. Beside
+    a column with missing cells stands NAME_p, the probability of the word that was filled in, or
+    NAME_sd, the standard deviation.
+    """
+    by_name = {answer.column.name: answer for answer in answers}
+    table: dict[str, list[Any]] = {}
+    for name in [*cells, *(n for n in by_name if n not in cells)]:
+        answer = by_name.get(name)
+        given = list(cells[name]) if name in cells else [None] * rows
+        if answer is None or not answer.asked.any():
+            table[name] = given
+            continue
+        best, sure = answer.best, answer.certainty
+        digits = answer.column.decimals + 1
+        best = best if answer.probabilities is not None else np.round(best, digits)
+        table[name] = [b if a else g for a, b, g in zip(answer.asked, best, given, strict=True)]
+        mark = "p" if answer.column.is_discrete else "sd"
+        places = 4 if answer.column.is_discrete else digits
+        table[f"{name}_{mark}"] = [None if s != s else round(float(s), places) for s in sure]
+    return table
+
+
+def asked_cells(answers: list[ColumnAnswer]) -> Iterator[tuple[int, ColumnAnswer]]:
+    """Every missing cell, row by row: its row and the answers of its column."""
+    asked = np.stack([answer.asked for answer in answers], 1)
+    for row, column in np.argwhere(asked):
+        yield int(row), answers[column]

@@ -1,0 +1,147 @@
+"""Tables as people have them: words, holes and other delimiters through the commands."""
+
+import csv
+import fcntl
+import json
+
+import numpy as np
+import pytest
+
+from tests.cli.test_cli import NAMES, QUICK, copies, run, write_csv  # noqa: F401
+
+
+def survey(rows=80, seed=0):
+    """Lines of a table: an id, yes/no that smoking follows, sex, -1/1, and a constant."""
+    rng = np.random.default_rng(seed)
+    lines = ["id;smokes;coughs;sex;spin;country;"]
+    for i in range(rows):
+        smokes = rng.random() < 0.5
+        coughs = "" if rng.random() < 0.1 else "TRUE" if smokes else "FALSE"
+        sex = "NA" if rng.random() < 0.1 else rng.choice(["female", "male"])
+        spin = rng.choice([-1, 1])
+        lines.append(f"p{i};{'yes' if smokes else 'no'};{coughs};{sex};{spin};fr;")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """A model of such a table, made once."""
+    import sys
+
+    from undirected.cli import main
+
+    folder = tmp_path_factory.mktemp("survey")
+    (folder / "t.csv").write_text(survey(400))
+    how = ["--epochs", 60, "--hidden", 4, "--learning-rate", 0.03]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["undirected", "fit", str(folder / "t.csv")])
+        sys.argv += ["--out", str(folder / "m"), *map(str, how)]
+        with pytest.raises(SystemExit) as stop:
+            main()
+    assert not stop.value.code
+    return folder / "m"
+
+
+def test_the_schema_is_kept(answered):
+    kept = json.loads((answered / "model.json").read_text())["extra"]["schema"]
+    assert {c["name"]: c["states"] for c in kept["columns"]} == {
+        "smokes": ["no", "yes"],
+        "coughs": ["FALSE", "TRUE"],
+        "sex": ["female", "male"],
+        "spin": ["-1", "1"],
+    }
+    assert set(kept["dropped"]) == {"id", "country"}
+
+
+def test_answers_come_in_the_words_of_the_table(run, answered, tmp_path):  # noqa: F811
+    rows = [["id", "smokes", "sex", "spin", "coughs"], ["a", "yes", "", "1", ""]]
+    rows.append(["b", "no", "male", "1", ""])
+    (tmp_path / "q.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    code, out, _ = run("query", answered, "q.tsv")
+    assert code == 0
+    found = [line.split()[:3] for line in out.splitlines()[1:]]
+    assert ["1", "coughs", "TRUE"] in found and ["2", "coughs", "FALSE"] in found
+    code, out, _ = run("query", answered, "q.tsv", "--out", "a.csv")
+    assert code == 0
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[0] == "id,smokes,sex,sex_p,spin,coughs,coughs_p"
+    first, second = csv.DictReader(lines)
+    assert first["coughs"] == "TRUE" and 0.8 < float(first["coughs_p"]) <= 1
+    assert second["sex"] == "male" and second["sex_p"] == ""
+    code, out, _ = run("query", answered, "q.tsv", "--json")
+    told = json.loads(out)["answers"]
+    assert {a["row"] for a in told} == {1, 2}
+    assert all(sum(a["answer"].values()) == pytest.approx(1, abs=1e-5) for a in told)
+
+
+def test_a_column_that_is_not_there_is_asked_for(run, answered, tmp_path):  # noqa: F811
+    (tmp_path / "q.csv").write_text("smokes,extra\nyes,3\n")
+    code, out, err = run("query", answered, "q.csv")
+    assert code == 0 and "'extra'" in err and "'coughs', 'sex', 'spin' is not there" in err
+    assert "coughs  TRUE" in out
+
+
+def test_samples_and_completions_have_words_too(run, answered, tmp_path):  # noqa: F811
+    (tmp_path / "one.csv").write_text("smokes,coughs,sex,spin\nyes,,,\n")
+    given = ["--given", "one.csv", "--count", 20, "--sweeps", 50]
+    assert run("sample", answered, *given, "--out", "s.csv")[0] == 0
+    lines = (tmp_path / "s.csv").read_text().splitlines()
+    assert lines[0] == "smokes,coughs,sex,spin"
+    assert {line.split(",")[0] for line in lines[1:]} == {"yes"}
+    assert {line.split(",")[2] for line in lines[1:]} <= {"female", "male"}
+    assert run("query", answered, "one.csv", "--completion", "best.csv")[0] == 0
+    assert (tmp_path / "best.csv").read_text().splitlines()[1].startswith("yes,TRUE,")
+    code, _, err = run("sample", answered, "--out", "s.npy", "--count", 1, "--sweeps", 1)
+    assert code == 1 and "words" in err
+
+
+def test_a_cell_of_another_word_is_named_by_line_and_column(run, answered, tmp_path):  # noqa: F811
+    (tmp_path / "t.csv").write_text("smokes,sex\nyes,male\n\nno,mal\n")
+    code, _, err = run("evaluate", answered, "t.csv")
+    assert code == 1 and "t.csv, line 4, column 2 (sex): 'mal' is none of the states" in err
+
+
+def test_the_user_says_what_columns_are(run, tmp_path):  # noqa: F811
+    (tmp_path / "t.csv").write_text(survey())
+    how = ["fit", "t.csv", "--out", "m", *QUICK]
+    code, _, err = run(*how, "--types", "smokes=binry")
+    assert code == 1 and "did you mean binary?" in err
+    code, _, err = run(*how, "--drop", "smoke")
+    assert code == 1 and "no column is called 'smoke'; did you mean 'smokes'?" in err
+    code, _, err = run(*how, "--columns", "smokes,sex,coughs", "--label", "smokes", "--drop", "sex")
+    assert code == 0 and "(label)" in err
+    names = json.loads((tmp_path / "m" / "model.json").read_text())["extra"]["names"]
+    assert names == ["smokes", "coughs"]
+
+
+def test_a_model_of_other_data_is_not_lost(run, tmp_path):  # noqa: F811
+    write_csv(tmp_path / "t.csv", copies(60), NAMES)
+    write_csv(tmp_path / "u.csv", 1 - copies(60), NAMES)
+    assert run("fit", "t.csv", "--out", "m", *QUICK)[0] == 0
+    before = (tmp_path / "m" / "model.json").read_bytes()
+    code, _, err = run("fit", "u.csv", "--out", "m", *QUICK)
+    assert code == 1 and "model of other data" in err
+    assert (tmp_path / "m" / "model.json").read_bytes() == before
+    assert run("fit", "u.csv", "--out", "m", *QUICK, "--fresh")[0] == 0
+
+
+def test_two_fits_do_not_share_a_folder(run, tmp_path):  # noqa: F811
+    write_csv(tmp_path / "t.csv", copies(60), NAMES)
+    (tmp_path / "m").mkdir()
+    with open(tmp_path / "m" / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        code, _, err = run("fit", "t.csv", "--out", "m", *QUICK)
+    assert code == 1 and "another process is fitting a model there" in err
+
+
+def test_a_trailing_comma_is_no_column(run, tmp_path):  # noqa: F811
+    (tmp_path / "t.csv").write_text("a,b,\n" + "0,1,\n1,0,\n" * 30)
+    assert run("fit", "t.csv", "--out", "m", *QUICK)[0] == 0
+    assert json.loads((tmp_path / "m" / "model.json").read_text())["extra"]["names"] == ["a", "b"]
+
+
+def test_version(run):  # noqa: F811
+    import undirected
+
+    assert run("--version")[1] == f"undirected {undirected.__version__}\n"
+    assert "Usage" in run("fit", "-h")[1]
