@@ -20,7 +20,7 @@ from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import find_order
 from undirected.inference.networks.simplify import simplify
 
-RATES = {"pr": 3e-9, "mar": 10e-9, "map": 4e-9, "mmap": 8e-9}
+RATES = {"pr": 15e-9, "mar": 30e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
 PER_CLIQUE = 6e-5
 """Seconds for a clique, however small."""
