@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 ARGS :=
 COMMA := ,
-RUNNABLE := docs/coming-from.md docs/data.md docs/extending.md docs/recipes.md docs/papers/pmp.md docs/papers/tempered.md
+RUNNABLE := docs/coming-from.md docs/data.md docs/extending.md docs/recipes.md docs/solving.md docs/papers/pmp.md docs/papers/tempered.md
 
 # An environment whose interpreter no longer runs is made again.
 ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)
@@ -23,7 +23,7 @@ demo: $(STAMP)-demo  ## fit a model to handwritten digits, complete half-seen on
 	$(BIN)/undirected demo $(ARGS)
 
 test: $(STAMP)-test  ## run the tests on the CPU; ARGS="-k name" picks some, "-n 0" for one process
-	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile -m "not slow and not smoke" $(ARGS)
+	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder -m "not slow and not smoke" $(ARGS)
 
 slow: $(STAMP)-test  ## run the long tests, and every experiment at its smallest size
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 -m "slow or smoke" $(ARGS)

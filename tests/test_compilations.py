@@ -13,6 +13,7 @@ import undirected as un
 import undirected.inference
 import undirected.sampling
 from tests.compiled import compilations
+from tests.marks import mostly_slow
 from undirected.core.graph import chain
 from undirected.evaluation import (
     ais,
@@ -223,7 +224,10 @@ def test_every_kernel_is_here():
     assert {a for a in exported if isinstance(a, type) and hasattr(a, "step")} == set(KERNELS)
 
 
-@pytest.mark.parametrize("kind", KERNELS, ids=lambda kind: kind.__name__)
+SOME_KERNELS = [BlockGibbs, Gibbs, ParallelTempering, PerturbAndMap]
+
+
+@pytest.mark.parametrize("kind", mostly_slow(KERNELS, SOME_KERNELS), ids=lambda k: k.__name__)
 def test_chains(kind):
     make, model = KERNELS[kind]
     check(
@@ -272,7 +276,9 @@ FITS: dict[str, tuple[Callable[[], Any], Callable[[int], Any], Callable[[int], A
 }
 
 
-@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize(
+    "name", mostly_slow(FITS, ["conditional", "persistent", "query training", "two-phase"])
+)
 def test_learning(name):
     """With the optimiser and the transform made anew, and a validation between."""
     make, model, data = FITS[name]
@@ -323,7 +329,7 @@ def test_tables(method):
     """The whole way from a table to a model, validation included."""
 
     def learn(seed: int) -> Any:
-        settings = un.Settings(hidden=3, epochs=2, method=method, seed=seed)
+        settings = un.Settings(hidden=3, epochs=2, method=method, seed=seed, components=2)
         return un.train_table(binary(seed, 60, 4), settings).model
 
     check(learn)

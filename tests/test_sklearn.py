@@ -28,6 +28,7 @@ def test_features_are_the_probabilities_of_the_hidden_units(digits):
         features.transform(16 * x)
 
 
+@pytest.mark.slow
 def test_a_classifier_on_features_beats_one_on_an_untrained_rbm(digits):
     x, y = digits
     scores = []

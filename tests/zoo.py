@@ -135,3 +135,13 @@ CASES: dict[str, Callable[[int], Case]] = {
         potts,
     )
 }
+SOME = [
+    "rbm",
+    "label_rbm",
+    "semi_restricted",
+    "dense_ising",
+    "torus_ising",
+    "potts",
+    "mixture_rbm",
+]
+"""A case of every kind; the others are variations."""

@@ -88,6 +88,7 @@ from undirected.sampling import PerturbAndMap as PerturbAndMap
 from undirected.sampling import TemperedTransitions as TemperedTransitions
 from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
+from undirected.tasks import Solution as Solution
 from undirected.tasks import TableModel as TableModel
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
@@ -99,6 +100,7 @@ from undirected.tasks import query as query
 from undirected.tasks import read_network as read_network
 from undirected.tasks import sample as sample
 from undirected.tasks import save as save
+from undirected.tasks import solve as solve
 from undirected.tasks import train_table as train_table
 from undirected.tasks import write_network as write_network
 from undirected.tasks.exchange import from_bqm as from_bqm

@@ -160,6 +160,7 @@ def test_a_profiler_that_fails_is_quoted(tmp_path, monkeypatch):
         counters.read()
 
 
+@pytest.mark.slow
 def test_the_parts_of_our_loops_are_timed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["benchmarks.parts", "--quick", "--out", str(tmp_path)])
     parts.main()

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import mostly_slow
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import Status, clamp, observe, potentials
@@ -137,7 +138,7 @@ INFER = {
 }
 
 
-@pytest.mark.parametrize("routine", INFER)
+@pytest.mark.parametrize("routine", mostly_slow(INFER, ["sum", "exact", "mean field"]))
 @pytest.mark.parametrize("name", hard_models())
 def test_evidence_that_a_hard_factor_forbids_is_said_to_be_infeasible(name, routine):
     (model, given), infer = hard_models()[name], INFER[routine]

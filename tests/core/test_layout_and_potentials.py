@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests import oracle
-from tests.zoo import CASES
+from tests.marks import mostly_slow
+from tests.zoo import CASES, SOME
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import batch_axes, clamp, inner, potentials, shift, statistics
@@ -79,7 +80,7 @@ def test_continuous_units_are_refused_by_discrete_operations():
         means(layout, jnp.zeros(2))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_slow(CASES, SOME))
 def test_inner_is_linear_in_the_beliefs(name, x64):
     model, truth = CASES[name](0)
     p = model.lower()

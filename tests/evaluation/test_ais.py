@@ -15,7 +15,7 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.evaluation import AISResult, Bracket, ais, bracket, brackets, reverse_ais
 from undirected.evaluation.ais import _block, _log_mean
 from undirected.models import RBM, ModelPath
-from undirected.sampling import BlockGibbs, Gibbs, GibbsState
+from undirected.sampling import BlockGibbs, ChainState, Gibbs
 
 RUNS = 20
 BETAS = 100
@@ -83,6 +83,7 @@ def test_rbm_against_sum_over_hidden_states(rbm, base):
     assert abs(z_score(wrong, log_z)) > FAR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [2.0, 2.27])
 def test_ising_against_transfer_matrix(temperature):
     model, log_z = make_torus(8, temperature), torus_log_z(8, temperature)
@@ -104,6 +105,7 @@ def test_increments_of_the_wrong_sign_fail(rbm):
     assert abs(z_score(wrong, log_z)) > FAR
 
 
+@pytest.mark.slow
 def test_visible_units_may_move_first(rbm, monkeypatch):
     """Free energies weigh hiddens drawn at the same beta; those left from the last one bias."""
     model, log_z = rbm
@@ -239,7 +241,7 @@ class Stay:
     """A kernel that leaves the chains where they are."""
 
     def init(self, model, x, key):
-        return GibbsState(x)
+        return ChainState(x)
 
     def step(self, model, state, free, key):
         return state, {}
@@ -313,7 +315,7 @@ class Still(eqx.Module):
 
     def init(self, model, x, key):
         self.traces.append(1)
-        return GibbsState(x)
+        return ChainState(x)
 
     def step(self, model, state, free, key):
         return state, {}

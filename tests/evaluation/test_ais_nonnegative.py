@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from tests import rectified_oracle as oracle
+from tests.marks import mostly_slow
 from undirected.core.errors import UndirectedError
 from undirected.core.graph import from_edges
 from undirected.evaluation import ais, bracket, log_likelihood, reverse_ais
@@ -53,7 +54,7 @@ class Scaled:
 
 
 @pytest.mark.parametrize("kind", ["dense", "path"])
-@pytest.mark.parametrize("base", ["no means", "means"])
+@pytest.mark.parametrize("base", mostly_slow(["no means", "means"], ["means"]))
 def test_log_z_against_quadrature(kind, base):
     model, truth = make(kind)
     means = jnp.asarray(truth.means) if base == "means" else None

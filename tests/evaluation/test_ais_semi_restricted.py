@@ -42,6 +42,7 @@ class Scaled:
         return Gibbs().step(wrong, state, free, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["uniform", "means"])
 def test_both_directions_hold_the_exact_value(base):
     """Fixed seeds: with fresh ones the joint 99 % interval would miss less than once in 50."""

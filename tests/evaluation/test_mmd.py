@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.marks import mostly_slow
 from undirected.core.errors import UndirectedError
 from undirected.evaluation import log_mmd
 
@@ -25,7 +26,7 @@ def sample(rows, columns, probability, seed=0):
 
 
 @pytest.mark.parametrize(("n", "m", "d"), [(40, 40, 30), (37, 53, 30), (8, 16, 1), (1, 3, 5)])
-@pytest.mark.parametrize("tile", [8, 2048])
+@pytest.mark.parametrize("tile", mostly_slow([8, 2048], [8]))
 def test_log_mmd_is_that_of_the_double_loop(n, m, d, tile):
     x, y = sample(n, d, 0.5), sample(m, d, 0.3, 1)
     assert log_mmd(x, y, tile=tile) == pytest.approx(np.log(double_loop(x, y)), rel=1e-9)

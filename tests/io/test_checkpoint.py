@@ -129,6 +129,7 @@ def test_float64_is_not_narrowed_silently(tmp_path):
         Checkpoints(tmp_path).latest({"x": np.zeros(1)})
 
 
+@pytest.mark.slow
 def test_cuts_and_turned_bits_fall_back_to_the_previous(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     like = {"x": jnp.zeros(2), "key": jax.random.key(0), "n": 0}

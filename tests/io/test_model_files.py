@@ -115,6 +115,7 @@ def test_float64_is_not_narrowed_silently(tmp_path):
         load_model(tmp_path, KNOWN)
 
 
+@pytest.mark.slow
 def test_cuts_and_turned_bits_are_noticed(tmp_path):
     model = Toy.filled(3, (2, 2))
     save_model(tmp_path, model, {"note": "x"})

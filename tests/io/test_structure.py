@@ -405,10 +405,12 @@ def fuzz(folder: Path, times: int) -> list[str]:
     return silent
 
 
+@pytest.mark.slow
 def test_records_changed_at_random_are_refused_or_load_as_the_same_model(tmp_path):
     assert fuzz(tmp_path, 1000) == []
 
 
+@pytest.mark.slow
 def test_without_the_checks_of_kinds_some_would_load_as_another_model(tmp_path, monkeypatch):
     """The changes of the test above matter: it is the checks that notice them."""
     monkeypatch.setattr(structure, "_check_kinds", lambda kind, values: None)

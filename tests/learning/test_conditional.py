@@ -24,7 +24,7 @@ from undirected.learning import (
     fit,
 )
 from undirected.models import RBM, ConditionalRBM, DeepBM, SemiRestrictedBM
-from undirected.sampling import BlockGibbs, GibbsState
+from undirected.sampling import BlockGibbs, ChainState
 
 pytestmark = pytest.mark.usefixtures("x64")
 SHAPES = {
@@ -186,11 +186,11 @@ class Flip:
     """A kernel without chance: each step turns the next visible unit over."""
 
     def init(self, model, x, key):
-        return GibbsState(x)
+        return ChainState(x)
 
     def step(self, model, state, free, key):
         turned = jnp.roll(state.x[..., :3], 1, axis=-1).at[..., 0].add(1) % 2
-        return GibbsState(state.x.at[..., :3].set(turned)), {}
+        return ChainState(state.x.at[..., :3].set(turned)), {}
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -20,8 +20,8 @@ from undirected.papers.tempered import _common
 from undirected.sampling import (
     Alternating,
     BlockGibbs,
+    ChainState,
     Gibbs,
-    GibbsState,
     ParallelTempering,
     TemperedTransitions,
     ladder,
@@ -35,10 +35,10 @@ class Add:
     amount: float
 
     def init(self, model, x, key):
-        return GibbsState(x)
+        return ChainState(x)
 
     def step(self, model, state, free, key):
-        return GibbsState(state.x + self.amount), {"moved": jnp.full(len(state.x), self.amount)}
+        return ChainState(state.x + self.amount), {"moved": jnp.full(len(state.x), self.amount)}
 
 
 def test_jumps_come_when_they_are_due():

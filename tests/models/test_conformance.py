@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests import oracle
-from tests.zoo import CASES
+from tests.marks import mostly_slow
+from tests.zoo import CASES, SOME
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import inner, statistics
 from undirected.core.protocols import Blocked, Lowerable, Marginal, Model
@@ -34,7 +35,7 @@ def lowered_values(model, states):
     return jax.vmap(lambda x: inner(p, statistics(p, x)))(states)
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=mostly_slow(CASES, SOME))
 def case(request, x64):
     return CASES[request.param](1)
 

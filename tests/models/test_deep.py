@@ -125,6 +125,7 @@ def _mean_field(model, v, sweeps=200):
     return m
 
 
+@pytest.mark.slow
 def test_persistent_chains_with_a_mean_field_posterior(key):
     """The gradient is that of mean field given the rows, against the states of the chains."""
     model = DeepBM.create([4, 3, 2], key, scale=1.0)

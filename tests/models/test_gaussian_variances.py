@@ -17,7 +17,7 @@ from undirected.inference import TAP
 from undirected.io.model_files import load_model, save_model
 from undirected.learning import ContrastiveDivergence, TwoPhase
 from undirected.models import RBM, GaussianRBM, ModelPath
-from undirected.sampling import BlockGibbs, GaussianGibbs, GibbsState, GibbsWithGradients
+from undirected.sampling import BlockGibbs, ChainState, GaussianGibbs, GibbsWithGradients
 
 RATE = 1e-5
 
@@ -63,7 +63,7 @@ class Narrow(GaussianGibbs):
         after, info = super().step(model, state, free, key)
         mean, _ = model.visible_given(after.x[..., 3:])
         v = mean + 0.7 * (after.x[..., :3] - mean)
-        return GibbsState(jnp.concatenate([v, after.x[..., 3:]], -1)), info
+        return ChainState(jnp.concatenate([v, after.x[..., 3:]], -1)), info
 
 
 def p_values(kernel, chains=20_000):
@@ -161,7 +161,7 @@ def test_files_and_refusals(tmp_path):
         model.conditional(0, jnp.zeros(7))
     with pytest.raises(UnsupportedFactor):
         BlockGibbs().step(
-            model, GibbsState(jnp.zeros((1, 7))), jnp.ones(7, bool), jax.random.key(0)
+            model, ChainState(jnp.zeros((1, 7))), jnp.ones(7, bool), jax.random.key(0)
         )
     with pytest.raises(UnsupportedFactor, match="'visible' is real"):
         GibbsWithGradients().init(model, jnp.zeros((1, 7)), jax.random.key(0))

@@ -185,6 +185,7 @@ def test_energy_lowering_and_free_energy(case):
         assert found == pytest.approx(np.logaddexp.reduce(sums), abs=1e-10)
 
 
+@pytest.mark.slow
 def test_single_columns_given_all_others(case):
     """Against sums of the free energy over the states of one column, and SciPy's integrals."""
     model, truth = case
@@ -232,6 +233,7 @@ def test_belief_propagation_is_exact_on_a_star(x64):
         np.testing.assert_allclose(got.weight, wanted.weight, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_loopy_beliefs_and_mean_field_are_near(case):
     """Belief propagation within 0.05 of the truth here; mean field bounds log Z from below."""
     model, truth = case
@@ -290,6 +292,7 @@ def draws():
     )
 
 
+@pytest.mark.slow
 def test_gibbs_samples_have_the_right_moments(draws):
     """Means and second moments within 5 standard errors of chains; a false alarm in 10^5 runs.
 
@@ -312,6 +315,7 @@ def test_gibbs_samples_have_the_right_moments(draws):
     assert far(*Truth(loose).moments(np.full(8, NAN))) > 5
 
 
+@pytest.mark.slow
 def test_ais_brackets_log_z(draws):
     model, _ = draws
     wanted = Truth(model).log_z()

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import mostly_slow
 from undirected.ops import max_product, max_product_gpu
 
 FORMS = {
@@ -33,7 +34,7 @@ def random_model(n: int, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndar
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("n", [9, 33, 70])
+@pytest.mark.parametrize("n", mostly_slow([9, 33, 70], [33]))
 def test_totals_are_those_of_the_textbook(form, n):
     w, fields = random_model(n, 3)
     run = jax.vmap(lambda f: FORMS[form](jnp.asarray(w), f, 6, None, 0.5))
@@ -49,6 +50,7 @@ def test_totals_are_those_of_the_textbook(form, n):
 REPLAYED = max_product_gpu.REPLAYED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rounds", "damping", "small"),
     [
@@ -127,7 +129,7 @@ TWO_LAYERS = {
 
 
 @pytest.mark.parametrize("form", TWO_LAYERS)
-@pytest.mark.parametrize("shape", [(9, 5), (33, 64), (20, 70)])
+@pytest.mark.parametrize("shape", mostly_slow([(9, 5), (33, 64), (20, 70)], [(9, 5)]))
 def test_totals_of_two_layers_are_those_of_the_textbook(form, shape):
     rng = np.random.default_rng(0)
     w, rows, cols = (

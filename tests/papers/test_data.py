@@ -72,6 +72,7 @@ def test_contours_of_zeros(mnist):
     assert pmp.contours(5923, 1).mean() == pytest.approx(wanted, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_digits_to_be_denoised(mnist):
     task = _images.image_task("noise 10 %", FULL, 0)
     test = (mnist["test"] / 255 > 0.5).mean()

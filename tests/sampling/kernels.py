@@ -23,7 +23,16 @@ KERNELS = [
     (Gibbs(), "lateral"),
     (Gibbs(), "labelled lateral"),
 ]
-each_kernel = pytest.mark.parametrize(("kernel", "name"), KERNELS, ids=str)
+VARIATIONS = {2, 3, 6, 8, 9}
+"""Numbers of the kernels above that differ from others in little."""
+each_kernel = pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        pytest.param(*row, marks=pytest.mark.slow) if i in VARIATIONS else row
+        for i, row in enumerate(KERNELS)
+    ],
+    ids=str,
+)
 
 
 @dataclass(frozen=True)

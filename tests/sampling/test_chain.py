@@ -320,6 +320,7 @@ def test_a_mean_in_single_precision_over_a_million_draws(key):
     np.testing.assert_allclose(result.observed["sum"], [1001.0], atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["count", "shared count", "or", "tables", "edges"])
 def test_moments_are_beliefs_as_inference_gives_them(x64, key, group):
     """The same tree as `Exact` answers with, and the averages of the statistics of all draws."""

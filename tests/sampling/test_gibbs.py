@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import mostly_slow
 from tests.sampling import cases
 from tests.sampling.kernels import compiled_sweep, step
 from undirected.core import graph
@@ -20,7 +21,7 @@ from undirected.models import Ising
 from undirected.sampling import BlockGibbs, Gibbs, init_state
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", mostly_slow([jnp.float32, jnp.float64], [jnp.float32]))
 @pytest.mark.parametrize(
     ("kernel", "name"),
     [

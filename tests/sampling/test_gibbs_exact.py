@@ -1,5 +1,7 @@
 """Gibbs sweeps as functions of their noise: exact transition matrices, a reference sweep."""
 
+from functools import cache
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,10 +20,15 @@ def exact_matrix(kernel, case, model=None):
     return cases.transition_matrix(sweep, states, states, case.order)
 
 
+@cache
+def matrix_of(kernel, name):
+    return exact_matrix(kernel, cases.make(name))
+
+
 @each_kernel
 def test_transition_matrix_leaves_the_truth_invariant(x64, kernel, name):
     case = cases.make(name)
-    matrix = exact_matrix(kernel, case)
+    matrix = matrix_of(kernel, name)
     np.testing.assert_allclose(matrix.sum(1), 1.0, atol=1e-12)
     pi = case.truth.probabilities
     np.testing.assert_allclose(pi @ matrix, pi, atol=1e-12)
@@ -39,15 +46,15 @@ def test_transition_matrix_of_broken_kernels_moves_the_truth(x64, kernel, name, 
 def test_reversed_is_the_time_reversal(x64, kernel, name):
     """pi(x) P(x, y) = pi(y) Q(y, x), and reversing twice is the kernel itself."""
     case = cases.make(name)
-    flow = case.truth.probabilities[:, None] * exact_matrix(kernel, case)
-    back = case.truth.probabilities[:, None] * exact_matrix(kernel.reversed(), case)
+    flow = case.truth.probabilities[:, None] * matrix_of(kernel, name)
+    back = case.truth.probabilities[:, None] * matrix_of(kernel.reversed(), name)
     np.testing.assert_allclose(flow, back.T, atol=1e-12)
     assert kernel.reversed().reversed() == kernel
 
 
 def test_a_sweep_is_not_its_own_reversal(x64):
     case = cases.make("dense")
-    flow = case.truth.probabilities[:, None] * exact_matrix(Gibbs(), case)
+    flow = case.truth.probabilities[:, None] * matrix_of(Gibbs(), "dense")
     assert np.abs(flow - flow.T).max() > 1e-3
 
 

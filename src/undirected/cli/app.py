@@ -190,6 +190,39 @@ def describe(model: ModelFolder, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def solve(
+    model: Annotated[Path, typer.Argument(help="A network: .uai, MARKOV or BAYES; gz or xz too.")],
+    out: Annotated[Path, typer.Option(help="The answer, in the competition's format.")],
+    evidence: Annotated[
+        Path | None, typer.Option(help="Observed variables: a .evid file of the UAI format.")
+    ] = None,
+    task: Annotated[
+        str,
+        typer.Option(help="mar (marginals), pr (log Z), map (best state) or mmap (marginal MAP)."),
+    ] = "mar",
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="When the process ends at the latest, with an answer.")
+    ] = 20.0,
+    memory: Annotated[str, typer.Option(help="For tables, such as 500M or 4G.")] = "4G",
+    maximise: Annotated[
+        str, typer.Option(help="The variables of --task mmap, such as 3,17,40.")
+    ] = "",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Marginals, log Z or best states of a network, exact where time and memory allow.
+
+    Where they do not, the answer improves until the time is up, and says so; Ctrl-C gives the best
+    so far. The answer is also written as JSON, beside the file.
+
+    [dim]undirected solve model.uai --evidence model.uai.evid --task mar --out model.MAR[/]
+    """
+    from undirected.cli.solve import solve_file
+
+    solve_file(model, evidence, task, seconds, memory, maximise, out, seed, as_json)
+
+
+@app.command()
 def compare(
     model: ModelFolder,
     table: TableFile,

@@ -34,10 +34,15 @@ def complain(text: str) -> None:
 def result(summary: dict[str, Any], as_json: bool, lines: list[str] | None = None) -> None:
     """The outcome of a command: one JSON object, or readable lines."""
     if as_json:
-        sys.stdout.write(json.dumps(_finite(summary), default=str, allow_nan=False) + "\n")
+        sys.stdout.write(json_text(summary) + "\n")
         return
     for line in lines if lines is not None else [f"{k}: {v}" for k, v in summary.items()]:
         out.print(escape(line), soft_wrap=True)
+
+
+def json_text(summary: dict[str, Any]) -> str:
+    """One JSON object, with null for numbers that JSON does not have."""
+    return json.dumps(_finite(summary), default=str, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

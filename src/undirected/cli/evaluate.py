@@ -99,10 +99,13 @@ def _lines(found: Evaluation) -> list[str]:
         lines.append(f"pseudo-log-likelihood    {pl.mean:.3f} ± {pl.stderr:.3f}")
     if found.held_out is not None:
         bits = found.held_out
-        lines.append(f"a held-out entry         {bits.mean:.4f} ± {bits.stderr:.4f} bits")
+        lines.append(f"bits per hidden entry    {bits.mean:.4f} ± {bits.stderr:.4f}")
     holes = found.rows - found.complete_rows
     if holes:
-        lines.append(f"note: {holes:,} rows with missing entries count by what is observed in them")
+        lines.append(
+            f"note: {holes:,} of {found.rows:,} rows have missing entries; their likelihood is "
+            "that of what is there"
+        )
     if found.hidden_sums == "ais":
         what = "missing entries" if holes else "hidden units"
         lines.append(f"note: {what} summed out by AIS, which is a little low in expectation")

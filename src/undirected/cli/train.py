@@ -17,17 +17,14 @@ from undirected.cli.fit_report import write_fit_report
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, locked
-from undirected.inference import QueryNetwork
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
 from undirected.io.tables import Table
 from undirected.learning import Progress
-from undirected.models import ConditionalRBM, MixtureRBM
 from undirected.tasks import Settings, Trained, train_table
-from undirected.tasks.entries import asks_entries
 from undirected.tasks.table_model import columns_of, settings_for, table_model
-from undirected.tasks.train_table import MODELS, choose_for
+from undirected.tasks.train_table import choose_for, score_name
 from undirected.tasks.yardsticks import (
     dump_yardsticks,
     lines_of,
@@ -113,19 +110,8 @@ def _fit(
 
 def _score(trained: Trained) -> tuple[str, float | None]:
     """The name and the value of the score by which the best step was chosen."""
-    model, best = trained.result.best_model, trained.result.best
-    if isinstance(model, ConditionalRBM):
-        return "bits_per_answer", None if best is None else -best
-    if isinstance(model, MixtureRBM):
-        return "log_likelihood", best
-    if trained.settings.model not in MODELS:
-        core = model.model if isinstance(model, QueryNetwork) else model
-        if not asks_entries(core):
-            return "pseudo_log_likelihood", best
-        return "bits_per_held_out_entry", None if best is None else -best
-    if isinstance(model, QueryNetwork):
-        return "bits_per_target", None if best is None else -best
-    return "pseudo_log_likelihood", best
+    name, sign = score_name(trained.settings, trained.valid)
+    return name, None if trained.result.best is None else sign * trained.result.best
 
 
 def _in_words(name: str) -> str:

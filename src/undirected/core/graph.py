@@ -1,5 +1,6 @@
 """Wiring of sparse pairwise models: integer arrays, built vectorised, passed as traced data."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -84,8 +85,15 @@ class Graph(eqx.Module):
         self, weight: Float[Array, " E"], x: Float[Array, "*batch n"]
     ) -> Float[Array, "*batch n"]:
         """sum_j w_ij x_j for every unit i."""
-        sent = x[..., self.source]
-        return self.gather(row(jnp.tile(weight, 2), sent) * sent)
+        return _fields(self, weight, x)
+
+
+@partial(jax.jit, inline=True)
+def _fields(
+    graph: Graph, weight: Float[Array, " E"], x: Float[Array, "*batch n"]
+) -> Float[Array, "*batch n"]:
+    sent = x[..., graph.source]
+    return graph.gather(row(jnp.tile(weight, 2), sent) * sent)
 
 
 def from_edges(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Graph:

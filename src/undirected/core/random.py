@@ -7,6 +7,7 @@ into one loop with its use. The numbers differ from those of `jax.random`, their
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ PARITY = 0x1BD11BDA
 ROUNDS = 20
 
 
+@partial(jax.jit, static_argnames="shape", inline=True)
 def random_words(
     key: Key[Array, ""], shape: tuple[int, ...]
 ) -> tuple[UInt[Array, "*shape"], UInt[Array, "*shape"]]:
@@ -47,12 +49,14 @@ def threefry(key: tuple[Array, Array], first: Array, second: Array) -> tuple[Arr
     return first, second
 
 
+@partial(jax.jit, static_argnames="shape", inline=True)
 def logistic(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Standard logistic noise: the log-odds of a uniform number."""
     u, rest = _uniform(key, shape)
     return jnp.log(u / rest)
 
 
+@partial(jax.jit, static_argnames="shape", inline=True)
 def gumbel(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Standard Gumbel noise."""
     return -jnp.log(-jnp.log(_uniform(key, shape)[0]))

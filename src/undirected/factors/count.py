@@ -33,14 +33,19 @@ class Count(Wired):
         slots = self.wires.spread(x)
         start = (jnp.arange(self.weight.shape[-1]) == 0).astype(x.dtype)[:, None]
 
-        def add(shares: Array, member: Array) -> tuple[Array, None]:
-            """shares[k]: probability that k of the members so far are on."""
+        def add(carry: tuple[Array, Array], member: Array) -> tuple[tuple[Array, Array], None]:
+            """shares[k]: probability that k of the members so far are on; over: that more are.
+
+            The excess is added up, not what is missing to 1: rounding would cost 1e9 times as much.
+            """
+            shares, over = carry
             one_less = jnp.concatenate([jnp.zeros_like(shares[:1]), shares[:-1]])
-            return shares * (1 - member)[None] + one_less * member[None], None
+            over = over + shares[-1] * member
+            return (shares * (1 - member)[None] + one_less * member[None], over), None
 
         start = jnp.broadcast_to(start, (start.shape[0], slots.shape[1]))
-        shares, _ = jax.lax.scan(add, start, slots)
-        over = (1 - shares.sum(0)).sum()
+        (shares, each), _ = jax.lax.scan(add, (start, jnp.zeros_like(slots[0])), slots)
+        over = each.sum()
         return Count(shares.sum(1) if self.weight.ndim == 1 else shares.T, None, over)
 
     def pairing(self, mean: "Count") -> Float[Array, ""]:

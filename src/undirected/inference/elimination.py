@@ -1,13 +1,11 @@
-"""Exact inference by summing variables out one after the other, for graphs of small tree-width."""
+"""Exact inference by a junction tree, for graphs of small tree-width."""
 
-import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import combinations
-from math import prod
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
@@ -16,31 +14,45 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Layout, Variables, to_units
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Beliefs, Potentials, lowered, statistics
+from undirected.core.random import make_key
 from undirected.factors import Factor, require
 from undirected.factors.wired import HARD
 from undirected.inference.base import Decoded, Inference, finished, instance
-from undirected.inference.exact import narrow_order
+from undirected.inference.networks.cliques import CliqueTree, clique_tree
+from undirected.inference.networks.junction_tree import JunctionTree
+from undirected.inference.networks.network import Network
+from undirected.inference.networks.orders import find_order
+from undirected.inference.networks.simplify import Inconsistent
+from undirected.inference.networks.states import best_state, best_states, sample_states
 
 IMPOSSIBLE = "elimination: every state is forbidden by a constraint or by evidence"
+RESTARTS = 12
+"""Orders that are tried where the first ones are not small."""
+MOST_TABLE = 2**27
+"""Entries of a table that a factor of `network_of` is written as."""
+MOST_WIDTH = 60
+"""Log2 of the entries of a clique that is worth a look."""
 Scope = tuple[int, ...]
 Logs = Float[np.ndarray, "*states"]
 Shares = Float[np.ndarray, "*states"]
 
 
 class Elimination(Inference):
-    """Exact marginals, best states (temperature 0) and log Z of discrete models.
+    """Exact marginals, best states (temperature 0), samples and log Z of discrete models.
 
-    Variables are summed out one after the other: at each time the one that leaves the smallest
-    table, or along the graph, whichever is cheaper. Takes every group that can be written as
-    tables. Runs on the host in double precision, one instance at a time: it cannot be traced by
-    `jit` or `vmap`, and needs no compilation.
+    Variables are summed out one after the other, in the cheapest order that several heuristics
+    find; a second pass over the same tree of cliques gives all marginals. Takes every group that
+    can be written as tables. Runs on the host in double precision, one instance at a time: it
+    cannot be traced by `jit` or `vmap`, and needs no compilation.
 
     Args:
         temperature: 1 for marginals, 0 for a best state.
-        most: entries, of eight bytes, that all tables together may have.
+        most: entries that the tables of all cliques may have together: the work. They are never
+            held at once.
 
     Returns:
-        A call gives `Beliefs`; `decode` gives best states.
+        A call gives `Beliefs`; `decode` gives best states, `best` the best few of one instance,
+        `sample` independent draws.
 
     Example:
         >>> import undirected as un
@@ -48,10 +60,14 @@ class Elimination(Inference):
         >>> routine = un.Elimination()
         >>> print(round(float(routine(model).log_z), 3), routine.decode(model).x)
         2.753 [1. 1. 1.]
+        >>> states, values = routine.best(model, 2)
+        >>> print(states, values.round(1))
+        [[1. 1. 1.]
+         [1. 0. 0.]] [2. 1.]
     """
 
     temperature: float = 1.0
-    most: int = 2**27
+    most: int = 2**28
 
     on_host = True
 
@@ -63,12 +79,13 @@ class Elimination(Inference):
         """Nothing here is random: the key is not used."""
         T = self.temperature
         plan = _Plan.of(p, [_fields(p)], self.most)
-        value = plan.tree.collect(plan.tables[0], T)
+        tree, value = plan.collect(0, T)
         log_z = jnp.asarray(float(p.offset) + value, p.unary.dtype)
         if T == 0:
-            state = statistics(p, to_units(p.layout, plan.best()).astype(p.unary.dtype))
+            best = plan.full(best_state(tree))
+            state = statistics(p, to_units(p.layout, best).astype(p.unary.dtype))
             return eqx.tree_at(lambda b: b.log_z, state, log_z)
-        shares = plan.shares()
+        shares = plan.shares(tree)
         width = Variables.of(p.layout).width
         unary = np.concatenate([next(shares)[1 if w == 1 else 0 :] for w in width])
         means = tuple(_mean(factor, p.layout, shares, self.most) for factor in p.factors)
@@ -81,18 +98,65 @@ class Elimination(Inference):
         rows = p.unary.reshape(flat), p.evidence.reshape(flat)
         q = eqx.tree_at(lambda q: (q.unary, q.evidence), p, rows)
         plan = _Plan.of(q, [_fields(instance(q, i)) for i in range(len(q.unary))], self.most)
-        found = []
-        for tables in plan.tables:
-            plan.tree.collect(tables, 0.0)
-            found.append(plan.best())
+        found = [plan.full(best_state(plan.collect(i, 0.0)[0])) for i in range(len(plan.tables))]
         x = to_units(p.layout, np.stack(found)).astype(p.unary.dtype)
         how = (jnp.full(leading, value) for value in finished())
         return Decoded(x.reshape(*leading, p.layout.n), *how)
 
+    def best(
+        self, model: Any, count: int
+    ) -> tuple[Float[np.ndarray, "count n"], Float[np.ndarray, " count"]]:
+        """The best states of one instance, the best first, and minus their energies.
+
+        Fewer than `count` come back where fewer are allowed.
+        """
+        p = lowered("elimination", model)
+        plan = _Plan.of(p, [_fields(p)], self.most)
+        states, values = best_states(*plan.collect(0, 0.0), count)
+        return np.asarray(to_units(p.layout, plan.full(states))), values + float(p.offset)
+
+    def sample(
+        self,
+        model: Any,
+        count: int,
+        key: Key[Array, ""] | None = None,
+        seed: int | None = None,
+    ) -> Float[Array, "count n"]:
+        """Independent exact draws of all units at the temperature, which must be above 0."""
+        if not self.temperature > 0:
+            raise UndirectedError(
+                f"elimination: samples at temperature {self.temperature}; pass one above 0"
+            )
+        p = lowered("elimination", model)
+        plan = _Plan.of(p, [_fields(p)], self.most)
+        own = make_key("elimination", key, seed)
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(own)))
+        tree, _ = plan.collect(0, self.temperature)
+        return to_units(p.layout, plan.full(sample_states(tree, count, rng)))
+
+
+def network_of(caller: str, model: Any) -> tuple[Network, Layout]:
+    """A model as log tables, its variables in the order of `layout.names`; and its layout."""
+    p = lowered(caller, model)
+    if p.unary.ndim != 1:
+        raise UndirectedError(
+            f"{caller}: got {p.unary.shape[:-1]} instances; pass a model or one instance"
+        )
+    require(caller, p, "tables", "use un.query or un.log_partition")
+    place = np.argsort(p.layout.order)
+    levels = _fields(p)
+    found: list[tuple[Scope, Logs]] = [((int(place[v]),), own) for v, own in enumerate(levels)]
+    for factor in p.factors:
+        for scope, logs in table_list(factor, p.layout, MOST_TABLE):
+            found.append((tuple(int(place[v]) for v in scope), _forbid(logs)))
+    sizes = tuple(len(levels[v]) for v in p.layout.order)
+    scopes, tables = zip(*found, strict=True)
+    return Network(sizes, scopes, tables, float(p.offset)), p.layout
+
 
 @dataclass(frozen=True)
 class _Plan:
-    """An elimination of the variables that evidence leaves open, and the tables of each instance.
+    """A clique tree of the variables that evidence leaves open, and the tables of each instance.
 
     States that are excluded in all instances are left out of the tables, and with one state left a
     variable is. `allowed` are the states that stay.
@@ -101,7 +165,8 @@ class _Plan:
     scopes: list[Scope]
     states: Int[np.ndarray, " variables"]
     allowed: list[Int[np.ndarray, " k"]]
-    tree: "_Tree"
+    open_scopes: tuple[Scope, ...]
+    tree: CliqueTree
     tables: list[list[Logs]]
 
     @classmethod
@@ -116,7 +181,7 @@ class _Plan:
         both = [item for factor in p.factors for item in table_list(factor, p.layout, most)]
         both = [(scope, _forbid(logs)) for scope, logs in both]
         scopes = [*((v,) for v in range(len(variables))), *(scope for scope, _ in both)]
-        open_ = [tuple(v for v in scope if len(allowed[v]) > 1) for scope in scopes]
+        open_ = tuple(tuple(v for v in scope if len(allowed[v]) > 1) for scope in scopes)
         sizes = np.array([len(states) for states in allowed])
 
         def cut(scope: Scope, logs: Logs) -> Logs:
@@ -125,161 +190,46 @@ class _Plan:
 
         shared = [cut(*item) for item in both]
         tables = [[*(cut((v,), own) for v, own in enumerate(one)), *shared] for one in each]
-        return cls(scopes, variables.states, allowed, _Tree(sizes, open_, most), tables)
+        tree = _tree(tuple(sizes.tolist()), open_, most)
+        return cls(scopes, variables.states, allowed, open_, tree, tables)
 
-    def best(self) -> Int[np.ndarray, " variables"]:
-        """The state whose value the tree found at T = 0."""
-        state = self.tree.best()
-        return np.array([states[i] for states, i in zip(self.allowed, state, strict=True)])
+    def collect(self, instance: int, temperature: float) -> tuple[JunctionTree, float]:
+        """A tree after its first pass, and T log Z, or at T = 0 the best value."""
+        T = temperature or 1.0
+        sizes = tuple(len(states) for states in self.allowed)
+        tables = self.tables[instance]
+        own = Network(sizes, self.open_scopes, tuple(t / T for t in tables))
+        every = frozenset(range(len(sizes))) if temperature == 0 else frozenset()
+        tree = JunctionTree(own, self.tree, maximised=every)
+        try:
+            return tree, tree.collect() * T
+        except Inconsistent as error:
+            raise NotFinite(IMPOSSIBLE) from error
 
-    def shares(self) -> Iterator[Shares]:
+    def full(self, state: Int[np.ndarray, "*m variables"]) -> Int[np.ndarray, "*m variables"]:
+        """States of the open variables as states of all."""
+        return np.stack([states[state[..., v]] for v, states in enumerate(self.allowed)], -1)
+
+    def shares(self, tree: JunctionTree) -> Iterator[Shares]:
         """The joint probabilities of the variables of every table."""
-        for scope, share in zip(self.scopes, self.tree.distribute(), strict=True):
+        for scope, share in zip(self.scopes, tree.distribute(self.open_scopes), strict=True):
             kept = [self.allowed[v] for v in scope]
             full = np.zeros([self.states[v] for v in scope])
             full[np.ix_(*kept)] = share.reshape([len(states) for states in kept])
             yield full
 
 
-@dataclass
-class _Tree:
-    """Cliques of variables, one for each variable, which is summed out of it.
-
-    A clique is sorted by the time its variables go, so that all tables meet by broadcasting.
-    """
-
-    states: Int[np.ndarray, " variables"]
-    scopes: list[Scope]
-    most: int
-    cliques: list[Scope] = field(init=False)
-    when: dict[int, int] = field(init=False)
-    joints: dict[int, Logs] = field(init=False, default_factory=dict)
-    sent: dict[int, Logs] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.cliques = self._order()
-        self.when = {clique[0]: time for time, clique in enumerate(self.cliques)}
-        self.cliques = [tuple(sorted(c, key=self.when.__getitem__)) for c in self.cliques]
-
-    def _order(self) -> list[Scope]:
-        """Each variable with its neighbours at the time it goes, in the cheapest order found."""
-        edges = {(a, b) for scope in self.scopes for a, b in combinations(sorted(scope), 2)}
-        along = narrow_order(len(self.states), np.array(sorted(edges), int).reshape(-1, 2))
-        tries = [self._go(edges), self._go(edges, np.argsort(along))]
-        found = [one for one in tries if one is not None]
-        if not found:
-            raise UndirectedError(
-                f"elimination: its tables would have more than {self.most:,} entries; use belief "
-                "propagation or sampling, or raise `most`"
-            )
-        return min(found)[1]
-
-    def _go(
-        self, edges: set[tuple[int, int]], place: Int[np.ndarray, " variables"] | None = None
-    ) -> tuple[int, list[Scope]] | None:
-        """The cliques when variables go by `place`, or first where they leave the smallest table.
-
-        With the number of entries of all tables; None where that is beyond the limit.
-        """
-        near: list[set[int]] = [set() for _ in self.states]
-        for a, b in edges:
-            near[a].add(b)
-            near[b].add(a)
-
-        def turn(v: int) -> int:
-            return self._size((v, *near[v])) if place is None else int(place[v])
-
-        queue = [(turn(v), v) for v in range(len(near))]
-        heapq.heapify(queue)
-        total, cliques, gone = 0, [], set()
-        while queue:
-            now, v = heapq.heappop(queue)
-            if v in gone or now != turn(v):
-                continue  # there is a newer entry
-            clique = (v, *near[v])
-            total += self._size(clique)
-            if total > self.most:
-                return None
-            gone.add(v)
-            cliques.append(clique)
-            for w in near[v]:
-                near[w] |= near[v]
-                near[w] -= {v, w}
-            for w in near[v] if place is None else ():
-                heapq.heappush(queue, (turn(w), w))
-        return total, cliques
-
-    def _size(self, clique: Scope) -> int:
-        return prod(int(self.states[v]) for v in clique)
-
-    def _axes(self, scope: Scope, clique: Scope) -> tuple[int, ...]:
-        """The shape in which a sorted table over `scope` meets those over the clique."""
-        return tuple(int(self.states[v]) if v in scope else 1 for v in clique)
-
-    def collect(self, tables: list[Logs], temperature: float) -> float:
-        """Sum or maximise all variables out; returns T log of the sum, or the maximum."""
-        T = temperature
-        waiting: dict[int, list[tuple[Scope, Logs]]] = {v: [] for v in self.when}
-        total = 0.0
-        for scope, logs in zip(self.scopes, tables, strict=True):
-            if not scope:
-                total += float(logs) / (T or 1.0)
-                continue
-            axes = sorted(range(len(scope)), key=lambda i: self.when[scope[i]])
-            place = tuple(scope[i] for i in axes)
-            waiting[place[0]].append((place, logs.transpose(axes) / (T or 1.0)))
-        for clique in self.cliques:
-            v, rest = clique[0], clique[1:]
-            joint = np.zeros(self._axes(clique, clique))
-            for scope, logs in waiting.pop(v):
-                joint += logs.reshape(self._axes(scope, clique))
-            message = joint.max(0)
-            if T:
-                top = np.where(np.isfinite(message), message, 0.0)
-                with np.errstate(divide="ignore"):
-                    message = top + np.log(np.exp(joint - top).sum(0))
-            self.joints[v], self.sent[v] = joint, message
-            if rest:
-                waiting[rest[0]].append((rest, message))
-            else:
-                total += float(message)
-        if not np.isfinite(total):
-            raise NotFinite(IMPOSSIBLE)
-        return total * (T or 1.0)
-
-    def best(self) -> Int[np.ndarray, " variables"]:
-        """The state whose value `collect` found at T = 0."""
-        state = np.zeros(len(self.states), int)
-        for clique in reversed(self.cliques):
-            rest = tuple(state[v] for v in clique[1:])
-            state[clique[0]] = self.joints[clique[0]][(slice(None), *rest)].argmax()
-        return state
-
-    def distribute(self) -> Iterator[Shares]:
-        """The joint probabilities of every table's variables, after `collect` at T > 0.
-
-        They take the place of the logarithms, which may be large.
-        """
-        for clique in reversed(self.cliques):
-            v, rest = clique[0], clique[1:]
-            share = self.joints[v]
-            share -= np.where(np.isfinite(self.sent[v]), self.sent[v], 0.0)
-            np.exp(share, out=share)
-            if rest:
-                share *= self._marginal(rest[0], rest)
-        for scope in self.scopes:
-            if not scope:
-                yield np.ones(())
-                continue
-            first = min(scope, key=self.when.__getitem__)
-            found = self._marginal(first, scope)
-            place = sorted(range(len(scope)), key=lambda i: self.when[scope[i]])
-            yield found.transpose(np.argsort(place))
-
-    def _marginal(self, of: int, scope: Scope) -> Shares:
-        """The probabilities of a variable's clique without the variables beyond `scope`."""
-        clique = self.cliques[self.when[of]]
-        return self.joints[of].sum(tuple(i for i, v in enumerate(clique) if v not in scope))
+def _tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> CliqueTree:
+    """Cliques along the cheapest order found."""
+    order = find_order(sizes, scopes, restarts=RESTARTS)
+    if order is not None and order.width < MOST_WIDTH:
+        tree = clique_tree(sizes, scopes, order)
+        if tree.entries <= most:
+            return tree
+    raise UndirectedError(
+        f"elimination: its tables would have more than {most:,} entries; use belief "
+        "propagation or sampling, or raise `most`"
+    )
 
 
 def state_levels(p: Potentials) -> list[Logs]:

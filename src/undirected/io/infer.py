@@ -255,7 +255,7 @@ def _declared(frame: Frame, name: str) -> Column:
     if missing == len(frame):
         raise Left("every cell is missing")
     if len(states) < 2:
-        raise Left(f"every cell is {states[0]:.40}")
+        raise Left(f"every cell is {next(iter(states), ''):.40}")
     if len(states) > MOST_STATES:
         raise Left(f"{len(states)} states, more than {MOST_STATES}; merge the rare ones")
     return Column(name, "binary" if len(states) == 2 else "category", states, missing=missing)

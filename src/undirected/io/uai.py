@@ -6,7 +6,7 @@ A network is variables, scopes and a table for each scope; evidence is variables
 import gzip
 import lzma
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -45,7 +45,39 @@ class UaiModel:
 
 def read_uai(path: str | Path) -> UaiModel:
     """Read a MARKOV file (or a BAYES one, whose conditional tables are factors too)."""
-    tokens = _Tokens(Path(path))
+    text = _text(Path(path))
+    return _read_plain(text) or _read_checked(Path(path), text)
+
+
+def _read_plain(text: str) -> UaiModel | None:
+    """The network of a text without any fault, quickly; None for any other."""
+    if "_" in text or not text.isascii():
+        return None
+    words = text.split()
+    try:
+        n = int(words[1])
+        cardinalities = tuple(map(int, words[2 : 2 + n]))
+        scopes, tables, at = [], [], 3 + n
+        for _ in range(int(words[2 + n])):
+            stop = at + 1 + int(words[at])
+            scopes.append(tuple(map(int, words[at + 1 : stop])))
+            at = stop
+        if not all(map(str.isdecimal, words[1:at])):
+            return None
+        for scope in scopes:
+            stop = at + 1 + int(words[at] if words[at].isdecimal() else "")
+            values = np.array(list(map(float, words[at + 1 : stop])))
+            tables.append(values.reshape([cardinalities[v] for v in scope]))
+            at = stop
+        known = words[0] in ("MARKOV", "BAYES") and at == len(words)
+        return UaiModel(cardinalities, tuple(scopes), tuple(tables)) if known else None
+    except (ValueError, IndexError, OverflowError):
+        return None
+
+
+def _read_checked(path: Path, text: str) -> UaiModel:
+    """The network of a text, word for word; a fault is told with its line."""
+    tokens = _Tokens(path, text)
     kind = tokens.word("MARKOV")
     if kind not in ("MARKOV", "BAYES"):
         raise tokens.error(f"the file starts with {kind!r:.40}; wanted MARKOV or BAYES")
@@ -176,8 +208,8 @@ def _text(path: Path) -> str:
 class _Tokens:
     """The words of a file, taken one after the other, with the line of the last one."""
 
-    def __init__(self, path: Path):
-        lines = _text(path).splitlines()
+    def __init__(self, path: Path, text: str | None = None):
+        lines = (_text(path) if text is None else text).splitlines()
         self.path, self.line = path, 1
         self.words = ((word, at) for at, line in enumerate(lines, 1) for word in line.split())
 
@@ -246,3 +278,30 @@ def _some(numbers: Sequence[int]) -> str:
 
 def _join(values: tuple | list) -> str:
     return " ".join(map(str, values))
+
+
+def write_marginals(path: str | Path, marginals: Sequence[np.ndarray]) -> None:
+    """Write marginals as the competition does: for each variable its states and probabilities."""
+    own = [_join([len(table), *(f"{p:.12g}" for p in table)]) for table in marginals]
+    _write_result(path, "MAR", _join([len(marginals), *own]))
+
+
+def write_partition(path: str | Path, log_z: float) -> None:
+    """Write log10 Z."""
+    _write_result(path, "PR", f"{log_z / np.log(10.0):.12g}")
+
+
+def write_state(path: str | Path, state: Sequence[int]) -> None:
+    """Write the state of every variable."""
+    _write_result(path, "MAP", _join([len(state), *map(int, state)]))
+
+
+def write_partial_state(path: str | Path, state: Mapping[int, int]) -> None:
+    """Write the states of some variables."""
+    pairs = [f"{int(v)} {int(x)}" for v, x in state.items()]
+    _write_result(path, "MMAP", _join([len(pairs), *pairs]))
+
+
+def _write_result(path: str | Path, kind: str, line: str) -> None:
+    with atomic_write(Path(path)) as temporary:
+        temporary.write_text(f"{kind}\n{line}\n", encoding="ascii")

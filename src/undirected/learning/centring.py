@@ -1,6 +1,6 @@
 """Centred learning of bilinear models: the optimiser sees couplings of units less their means."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -52,7 +52,7 @@ def centred(optimiser: optax.GradientTransformation) -> optax.GradientTransforma
             updates = _add(updates, columns, -mu[rows] @ step)
         return updates, _State(inner, mu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(init, cast(Any, update))
 
 
 def _pairs(params: Any) -> list[tuple[str, str, str]]:

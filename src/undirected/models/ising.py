@@ -1,6 +1,9 @@
 """Ising models and other pairwise binary Markov random fields, dense or on a graph."""
 
+from functools import partial
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -129,6 +132,7 @@ class Ising(eqx.Module):
         return self.graph.fields(self.weights, x)
 
 
+@partial(jax.jit, inline=True)
 def _symmetric(weights: Float[Array, "n n"]) -> Float[Array, "n n"]:
     w = jnp.asarray(weights)
     return 0.5 * (w + w.T) * (1 - jnp.eye(w.shape[0], dtype=w.dtype))

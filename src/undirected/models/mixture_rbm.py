@@ -17,6 +17,9 @@ from undirected.core.units import draw
 from undirected.factors import Bilinear
 from undirected.models.rbm import RBM
 
+MEAN_FIELD = 20
+"""Damped rounds of mean field for the mixture that is nearest to a model."""
+
 
 class MixtureRBM(eqx.Module):
     """-E(v, h, z) = v' W h + v' U z + b' v + c' h + d' z: binary v and h, one softmax unit z.
@@ -83,7 +86,7 @@ class MixtureRBM(eqx.Module):
             scale: standard deviation of the weights; with 0 the model is the mixture.
 
         Returns:
-            The model; its hidden units feel no field at the mean of the columns.
+            The model: (v - mu)' W (h - 1/2) on top of the mixture, where mu are its means.
         """
         theta, shares = np.asarray(means, np.float64), np.asarray(log_weights, np.float64)
         if theta.ndim != 2 or shares.shape != theta.shape[:1]:
@@ -105,7 +108,7 @@ class MixtureRBM(eqx.Module):
         return cls(
             weights,
             jnp.asarray(fields.T - bias[:, None], weights.dtype),
-            jnp.asarray(bias, weights.dtype),
+            jnp.asarray(bias, weights.dtype) - 0.5 * weights.sum(1),
             -jnp.asarray(middle, weights.dtype) @ weights,
             jnp.asarray(offset - offset.max(), weights.dtype),
         )
@@ -212,10 +215,12 @@ class MixtureRBM(eqx.Module):
         return MixtureRBM(alone.weights, zeros[0], alone.visible_bias, alone.hidden_bias, zeros[1])
 
     def tractable(self) -> "MixtureRBM":
-        """The mixture without the hidden units' couplings: near the model, and known exactly."""
-        nothing = jnp.zeros_like(self.weights), jnp.zeros_like(self.hidden_bias)
-        where = lambda m: (m.weights, m.hidden_bias)  # noqa: E731
-        return eqx.tree_at(where, self, nothing)
+        """A mixture near the model: in each component the hidden units act by their means.
+
+        Mean field of every component gives means t of the visibles and l of the hiddens; then
+        softplus(f(v)) is replaced by its tangent at t, which adds to the fields of the component.
+        """
+        return _nearest_mixture(self)
 
     def exact_samples(
         self, count: int, key: Key[Array, ""]
@@ -230,3 +235,29 @@ class MixtureRBM(eqx.Module):
         v = draw(blocks[0], at + row(self.visible_bias, at), third)
         log_z = logsumexp(fields) + softplus(self.hidden_bias).sum()
         return jnp.concatenate([v, h, z], -1), log_z
+
+
+@eqx.filter_jit
+def _nearest_mixture(model: MixtureRBM) -> MixtureRBM:
+    """`MixtureRBM.tractable`, compiled once for each shape."""
+    mean_field = jnp.full((model.n_components, model.n_hidden), 0.5, model.weights.dtype)
+
+    def fields(mean: Float[Array, "K H"]) -> tuple[Float[Array, "K H"], Float[Array, "K H"]]:
+        at = model.visible_fields(mean) + model.components.T
+        drive = jax.nn.sigmoid(at) @ model.weights
+        return drive, drive + row(model.hidden_bias, drive)
+
+    def update(_: int, mean: Float[Array, "K H"]) -> Float[Array, "K H"]:
+        return 0.5 * (mean + jax.nn.sigmoid(fields(mean)[1]))
+
+    mean = jax.lax.fori_loop(0, MEAN_FIELD, update, mean_field)
+    drive, total = fields(mean)
+    mean = jax.nn.sigmoid(total)
+    tangent = softplus(total) - softplus(jnp.zeros_like(total)) - mean * drive
+    return MixtureRBM(
+        jnp.zeros_like(model.weights),
+        model.components + model.weights @ mean.T,
+        model.visible_bias,
+        jnp.zeros_like(model.hidden_bias),
+        model.component_bias + tangent.sum(1),
+    )

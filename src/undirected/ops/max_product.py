@@ -80,7 +80,7 @@ def symmetric_plain(
     half = 0.5 * weight
 
     def sweep(totals: Array, sent: Array) -> tuple[Array, Array]:
-        sent = renew(half, totals[:, None] - sent.T, sent, damping)
+        sent = update_messages(half, totals[:, None] - sent.T, sent, damping)
         return sent, sent.sum(0)
 
     return rounds(sweep, fields + half.sum(1), jnp.zeros_like(half), iterations, tolerance)
@@ -102,10 +102,10 @@ def bipartite_plain(
 
     def sweep(totals: tuple, sent: tuple) -> tuple[tuple, tuple]:
         down, up = sent
-        new_down = renew(half, totals[0][:, None] - up, down, damping)
+        new_down = update_messages(half, totals[0][:, None] - up, down, damping)
         fresh = new_down.sum(0)
         answered, seen = (down, totals[1]) if parallel else (new_down, fields[1] + fresh)
-        new_up = renew(half, seen[None, :] - answered, up, damping)
+        new_up = update_messages(half, seen[None, :] - answered, up, damping)
         return (new_down if keep else None, new_up), (new_up.sum(1), fresh)
 
     neutral = jnp.zeros_like(half)
@@ -142,7 +142,7 @@ def moved(new: Array, old: Array) -> Float[Array, ""]:
     return largest(jnp.where(new == old, 0.0, new - old))
 
 
-def renew(half: Array, cavity: Array, old: Array | None, damping: float) -> Array:
+def update_messages(half: Array, cavity: Array, old: Array | None, damping: float) -> Array:
     """sign(w) clip(cavity, -|w| / 2, |w| / 2), mixed with the old message."""
     limit = jnp.abs(half)
     inside = jnp.clip(cavity, -limit, limit)

@@ -105,7 +105,7 @@ def _rounds(
         """So many rounds; the messages after them, where they are written, and all totals."""
         history, after = [totals], messages
         for k in range(count):
-            after, sums = kernel.renew(messages, history, write and k == count - 1)
+            after, sums = kernel.update_messages(messages, history, write and k == count - 1)
             history.append(_add(fields, tuple(part.sum(0) for part in sums)))
         return after, history
 
@@ -117,12 +117,12 @@ def _rounds(
     if tolerance is None and isinstance(iterations, int) and iterations > 0:
         whole, messages = (iterations - 1) // REPLAYED, None
 
-        def go_on(_: Any, state: tuple[Messages, Totals]) -> tuple[Messages, Totals]:
+        def more_rounds(_: Any, state: tuple[Messages, Totals]) -> tuple[Messages, Totals]:
             messages, history = window(state[0], state[1], REPLAYED, True)
             return messages, history[-1]
 
         if whole:
-            messages, start = lax.fori_loop(1, whole, go_on, go_on(0, (None, start)))
+            messages, start = lax.fori_loop(1, whole, more_rounds, more_rounds(0, (None, start)))
         _, history = window(messages, start, iterations - whole * REPLAYED, False)
         return history[-1], change(history), jnp.full((), iterations, jnp.int32)
 
@@ -154,7 +154,7 @@ class _Kernel:
         neutral = jnp.zeros((len(self.places[0]), tile, tile), self.half.dtype)
         return neutral, neutral
 
-    def renew(
+    def update_messages(
         self, messages: Messages, history: list[Totals], write: bool
     ) -> tuple[Messages, list[Array]]:
         """Messages, if they are written, and sums after the rounds that these totals begin."""

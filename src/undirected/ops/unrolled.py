@@ -57,7 +57,7 @@ class Form(Protocol):
 
     def begin(self, start: Float[Array, "a b"], rows: int) -> Messages: ...
 
-    def renew(self, messages: Messages, total: Array) -> Messages: ...
+    def update_messages(self, messages: Messages, total: Array) -> Messages: ...
 
     def total(self, messages: Messages, axis: int) -> Fields: ...
 
@@ -78,7 +78,7 @@ class Ratios(eqx.Module):
     def begin(self, start: Float[Array, "a b"], rows: int) -> Messages:
         return jnp.broadcast_to(jnp.exp(start)[None], (rows, *start.shape))
 
-    def renew(self, messages: Messages, total: Array) -> Messages:
+    def update_messages(self, messages: Messages, total: Array) -> Messages:
         s, E = _scaled(messages, total)
         return (s + self.odds * E) / (self.odds * s + E)
 
@@ -106,7 +106,7 @@ class Logs(eqx.Module):
     def begin(self, start: Float[Array, "a b"], rows: int) -> Messages:
         return jnp.broadcast_to(start[None], (rows, *start.shape))
 
-    def renew(self, messages: Messages, total: Array) -> Messages:
+    def update_messages(self, messages: Messages, total: Array) -> Messages:
         x, u = total - messages, self.half[None]
         hard = jnp.sign(u) * jnp.clip(x, -jnp.abs(u), jnp.abs(u))
         soft = jnp.log1p(jnp.exp(-jnp.abs(x + u))) - jnp.log1p(jnp.exp(-jnp.abs(x - u)))
@@ -210,14 +210,14 @@ def _first(form: Form, layers: int, here: Array, there: Array, start: Array) -> 
     messages = form.begin(start, len(here))
     if layers % 2 == 0:
         return messages, here + start.sum(1)[None]
-    messages = form.renew(messages, (there + start.sum(0)[None])[:, None, :])
+    messages = form.update_messages(messages, (there + start.sum(0)[None])[:, None, :])
     return messages, here + form.total(messages, 2)
 
 
 def _pair(form: Form, here: Array, there: Array, messages: Array, fields: Array) -> tuple:
     """One half-sweep to `there` and one back."""
-    messages = form.renew(messages, fields[:, :, None])
-    messages = form.renew(messages, (there + form.total(messages, 1))[:, None, :])
+    messages = form.update_messages(messages, fields[:, :, None])
+    messages = form.update_messages(messages, (there + form.total(messages, 1))[:, None, :])
     return messages, here + form.total(messages, 2)
 
 
@@ -267,7 +267,7 @@ def _unsweep(
 def _unpair(form: Form, there: Array, before: tuple, back: Cotangents) -> Cotangents:
     """Through one pair of half-sweeps, given the messages and fields before it."""
     messages, fields = before
-    middle = form.renew(messages, fields[:, :, None])
+    middle = form.update_messages(messages, fields[:, :, None])
     between = there + form.total(middle, 1)
     g = back.total[:, :, None] - back.own
     own, by_half = form.slopes(middle, between[:, None, :], g)

@@ -1,17 +1,18 @@
 """Sampling: kernels that move a state, and the one driver that runs chains of them."""
 
 from undirected.sampling.alternating import Alternating, AlternatingState
+from undirected.sampling.base import ChainState
 from undirected.sampling.chain import ChainResult, init_state, run_chains
 from undirected.sampling.dmala import DiscreteLangevin
 from undirected.sampling.gaussian import GaussianGibbs
-from undirected.sampling.gibbs import BlockGibbs, Gibbs, GibbsState
+from undirected.sampling.gibbs import BlockGibbs, Gibbs
 from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
 from undirected.sampling.mixed import MixedGibbs
 from undirected.sampling.mixture_gibbs import MixtureGibbs
 from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
 from undirected.sampling.perturb import PerturbAndMap
-from undirected.sampling.rectified import RectifiedGibbs, RectifiedState
+from undirected.sampling.rectified import RectifiedGibbs
 from undirected.sampling.tempering import (
     ParallelTempering,
     TemperedTransitions,
@@ -24,12 +25,12 @@ __all__ = [
     "AlternatingState",
     "BlockGibbs",
     "ChainResult",
+    "ChainState",
     "DiscreteLangevin",
     "Energies",
     "ExactHamiltonian",
     "GaussianGibbs",
     "Gibbs",
-    "GibbsState",
     "GibbsWithGradients",
     "Mean",
     "MixedGibbs",
@@ -38,7 +39,6 @@ __all__ = [
     "ParallelTempering",
     "PerturbAndMap",
     "RectifiedGibbs",
-    "RectifiedState",
     "ReflectiveHamiltonian",
     "States",
     "TemperedTransitions",

@@ -2,23 +2,17 @@
 
 from dataclasses import dataclass
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout, check_discrete
 from undirected.core.potentials import Potentials, local_fields, values
 from undirected.core.protocols import Info, Lowerable
 from undirected.core.units import draw, free_variables
-
-
-class LangevinState(eqx.Module):
-    """The joint states of the chains."""
-
-    x: Float[Array, "*chains n"]
+from undirected.sampling.base import ChainState, check_lowerable, joint_states
 
 
 @dataclass(frozen=True)
@@ -57,29 +51,19 @@ class DiscreteLangevin:
 
     def init(
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
-    ) -> LangevinState:
+    ) -> ChainState:
         """Chains that start at x."""
-        if not isinstance(model, Lowerable):
-            raise UnsupportedFactor(
-                f"DiscreteLangevin: {type(model).__name__} does not lower to potentials; use "
-                "BlockGibbs"
-            )
+        check_lowerable("DiscreteLangevin", model, "BlockGibbs")
         check_discrete("DiscreteLangevin", *model.layout.blocks)
-        x = jnp.asarray(x, float)
-        if x.shape[-1:] != (model.layout.n,):
-            raise UndirectedError(
-                f"DiscreteLangevin: the start has shape {x.shape}; pass joint states (*chains, "
-                f"{model.layout.n})"
-            )
-        return LangevinState(x)
+        return ChainState(joint_states("DiscreteLangevin", model.layout, x))
 
     def step(
         self,
         model: Lowerable,
-        state: LangevinState,
+        state: ChainState,
         free: Bool[Array, "*#chains n"],
         key: Key[Array, ""],
-    ) -> tuple[LangevinState, Info]:
+    ) -> tuple[ChainState, Info]:
         """`updates` proposals for every chain; `info["accepted"]` is the share accepted."""
         p = model.lower()
         x = state.x.reshape(-1, state.x.shape[-1])
@@ -99,7 +83,7 @@ class DiscreteLangevin:
         start = x, jnp.zeros(len(x), x.dtype)
         x, accepted = lax.fori_loop(0, self.updates, update, start)
         share = (accepted / self.updates).reshape(state.x.shape[:-1])
-        return LangevinState(x.reshape(state.x.shape)), {"accepted": share}
+        return ChainState(x.reshape(state.x.shape)), {"accepted": share}
 
     def log_ratio(
         self,

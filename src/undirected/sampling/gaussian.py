@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import UnsupportedFactor
 from undirected.core.protocols import Info
-from undirected.sampling.gibbs import GibbsState
+from undirected.sampling.base import ChainState, check_sweeps, joint_states
 
 
 @dataclass(frozen=True)
@@ -24,30 +24,24 @@ class GaussianGibbs:
     backward: bool = False
 
     def __post_init__(self) -> None:
-        if self.sweeps < 1:
-            raise UndirectedError(f"GaussianGibbs: sweeps is {self.sweeps}; pass 1 or more")
+        check_sweeps("GaussianGibbs", self.sweeps)
 
     def reversed(self) -> "GaussianGibbs":
         """The time reversal of this kernel."""
         return replace(self, backward=not self.backward)
 
-    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> GibbsState:
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> ChainState:
         """Chains that start at x."""
         if not hasattr(model, "visible_given"):
             raise UnsupportedFactor(
                 f"GaussianGibbs: {type(model).__name__} has no real visible units; use BlockGibbs "
                 "or Gibbs"
             )
-        x, n = jnp.asarray(x), model.layout.n
-        if x.shape[-1:] != (n,):
-            raise UndirectedError(
-                f"GaussianGibbs: the start has shape {x.shape}; pass joint states (*chains, {n})"
-            )
-        return GibbsState(x)
+        return ChainState(joint_states("GaussianGibbs", model.layout, x))
 
     def step(
-        self, model: Any, state: GibbsState, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
-    ) -> tuple[GibbsState, Info]:
+        self, model: Any, state: ChainState, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
+    ) -> tuple[ChainState, Info]:
         """`sweeps` sweeps of every chain."""
         count = model.layout.n_visible
         free = jnp.broadcast_to(jnp.asarray(free, bool), state.x.shape)
@@ -73,4 +67,4 @@ class GaussianGibbs:
                 v = visible(v, h, down)
             return jnp.concatenate([v, h], -1)
 
-        return GibbsState(jax.lax.fori_loop(0, self.sweeps, once, state.x)), {}
+        return ChainState(jax.lax.fori_loop(0, self.sweeps, once, state.x)), {}

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import UnsupportedFactor
 from undirected.core.graph import Graph
 from undirected.core.layout import Block, Domain, Layout, check_discrete
 from undirected.core.numerics import is_traced, row
@@ -27,15 +26,10 @@ from undirected.factors import Bilinear, Edges, Symmetric, require
 from undirected.factors.colouring import check_colours, units_by_colour
 from undirected.ops.lattice import packs, torus_sweeps
 from undirected.ops.sequential import scan_sites
+from undirected.sampling.base import ChainState, check_lowerable, check_sweeps, joint_states
 from undirected.sampling.scans import by_columns, scan_colours
 
 Sweep = Callable[[Array, Array, Array], Array]
-
-
-class GibbsState(eqx.Module):
-    """The joint states of the chains."""
-
-    x: Float[Array, "*chains n"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ class BlockGibbs:
     backward: bool = False
 
     def __post_init__(self) -> None:
-        _check_sweeps("BlockGibbs", self.sweeps)
+        check_sweeps("BlockGibbs", self.sweeps)
         if self.order is not None:
             object.__setattr__(self, "order", tuple(self.order))
 
@@ -69,17 +63,17 @@ class BlockGibbs:
         """The time reversal of this kernel."""
         return replace(self, backward=not self.backward)
 
-    def init(self, model: Blocked, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> GibbsState:
+    def init(self, model: Blocked, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> ChainState:
         """Chains that start at x."""
-        return start_state("BlockGibbs", model.layout, x)
+        return ChainState(joint_states("BlockGibbs", model.layout, x))
 
     def step(
         self,
         model: Blocked,
-        state: GibbsState,
+        state: ChainState,
         free: Bool[Array, "*#chains n"],
         key: Key[Array, ""],
-    ) -> tuple[GibbsState, Info]:
+    ) -> tuple[ChainState, Info]:
         """`sweeps` sweeps of every chain; `info["flips"]` is the share of free units that moved."""
         if not isinstance(model, Blocked):
             raise UnsupportedFactor(
@@ -131,7 +125,7 @@ class Gibbs:
     colours: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_sweeps("Gibbs", self.sweeps)
+        check_sweeps("Gibbs", self.sweeps)
         if self.colours is not None:
             object.__setattr__(self, "colours", tuple(np.asarray(self.colours).tolist()))
 
@@ -141,27 +135,24 @@ class Gibbs:
 
     def init(
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
-    ) -> GibbsState:
+    ) -> ChainState:
         """Chains that start at x."""
         if self.colours is not None and isinstance(model, Lowerable) and not is_traced(model):
             check_colours("Gibbs", model.layout, model.lower().factors, self.colours)
-        return start_state("Gibbs", model.layout, x)
+        return ChainState(joint_states("Gibbs", model.layout, x))
 
     def step(
         self,
         model: Lowerable,
-        state: GibbsState,
+        state: ChainState,
         free: Bool[Array, "*#chains n"],
         key: Key[Array, ""],
-    ) -> tuple[GibbsState, Info]:
+    ) -> tuple[ChainState, Info]:
         """`sweeps` sweeps of every chain; `info["flips"]` is the share of free units that moved."""
-        if not isinstance(model, Lowerable):
-            raise UnsupportedFactor(
-                f"Gibbs: {type(model).__name__} does not lower to potentials; use BlockGibbs"
-            )
+        check_lowerable("Gibbs", model, "BlockGibbs")
         p = model.lower()
 
-        def by_noise() -> tuple[GibbsState, Info]:
+        def by_noise() -> tuple[ChainState, Info]:
             return _repeat(partial(self.sweep, p), p.layout, self.sweeps, state, free, key)
 
         weight = _torus_weight(p, state.x)
@@ -171,8 +162,8 @@ class Gibbs:
         return lax.cond(uniform, lambda: self._by_words(p, weight, state, free, key), by_noise)
 
     def _by_words(
-        self, p: Potentials, weight: Array, state: GibbsState, free: Array, key: Key[Array, ""]
-    ) -> tuple[GibbsState, Info]:
+        self, p: Potentials, weight: Array, state: ChainState, free: Array, key: Key[Array, ""]
+    ) -> tuple[ChainState, Info]:
         """All sweeps of a homogeneous Ising model on a torus, 32 spins at a time."""
         before = state.x
         free = jnp.broadcast_to(free_variables("Gibbs", p.layout, free), before.shape)
@@ -233,8 +224,8 @@ class Gibbs:
 
 
 def _repeat(
-    sweep: Sweep, layout: Layout, sweeps: int, state: GibbsState, free: Array, key: Key[Array, ""]
-) -> tuple[GibbsState, Info]:
+    sweep: Sweep, layout: Layout, sweeps: int, state: ChainState, free: Array, key: Key[Array, ""]
+) -> tuple[ChainState, Info]:
     """Run a noise-driven sweep a number of times on fresh noise.
 
     Blocks travel as arrays of their own: XLA then draws each of them in one loop, whereas a write
@@ -253,9 +244,9 @@ def _repeat(
     return _moved(before, jnp.concatenate(parts, -1), free)
 
 
-def _moved(before: Array, after: Array, free: Array) -> tuple[GibbsState, Info]:
+def _moved(before: Array, after: Array, free: Array) -> tuple[ChainState, Info]:
     moved = (after != before).sum(-1) / jnp.maximum(free.sum(-1), 1)
-    return GibbsState(after), {"flips": moved.astype(before.dtype)}
+    return ChainState(after), {"flips": moved.astype(before.dtype)}
 
 
 def _draw_block(block: Block, fields: Array, x: Array, free: Array, noise: Array) -> Array:
@@ -300,22 +291,6 @@ def _matrix_inside(p: Potentials, block: Block) -> Float[Array, "m m"] | None:
 
 def _hidden_first(layout: Layout) -> list[Block]:
     return sorted(layout.blocks, key=lambda block: block.visible)
-
-
-def start_state(kernel: str, layout: Layout, x: Float[Array, "*chains n"]) -> GibbsState:
-    """Joint states as floats, their shape checked."""
-    x = jnp.asarray(x)
-    if x.shape[-1:] != (layout.n,):
-        raise UndirectedError(
-            f"{kernel}: the start has shape {x.shape}, the model has {layout.n} units of which "
-            f"{layout.n_visible} are visible; pass joint states (*chains, {layout.n})"
-        )
-    return GibbsState(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float))
-
-
-def _check_sweeps(kernel: str, sweeps: int) -> None:
-    if sweeps < 1:
-        raise UndirectedError(f"{kernel}: sweeps is {sweeps}; pass 1 or more")
 
 
 def _dense(p: Potentials) -> bool:

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout, check_discrete
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Potentials, local_fields, values
@@ -18,15 +17,10 @@ from undirected.core.protocols import Info, Lowerable
 from undirected.core.units import free_variables
 from undirected.factors import Symmetric
 from undirected.ops.flips import flip_sites
+from undirected.sampling.base import ChainState, check_lowerable, joint_states
 
 STRETCH = 256
 """Updates of a dense model between two times that its slopes are summed anew."""
-
-
-class GradientState(eqx.Module):
-    """The joint states of the chains."""
-
-    x: Float[Array, "*chains n"]
 
 
 @dataclass(frozen=True)
@@ -57,28 +51,19 @@ class GibbsWithGradients:
 
     def init(
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
-    ) -> GradientState:
+    ) -> ChainState:
         """Chains that start at x."""
-        if not isinstance(model, Lowerable):
-            raise UnsupportedFactor(
-                f"GibbsWithGradients: {type(model).__name__} does not lower to potentials"
-            )
+        check_lowerable("GibbsWithGradients", model, "BlockGibbs")
         check_discrete("GibbsWithGradients", *model.layout.blocks)
-        x = jnp.asarray(x, float)
-        if x.shape[-1:] != (model.layout.n,):
-            raise UndirectedError(
-                f"GibbsWithGradients: the start has shape {x.shape}; pass joint states "
-                f"(*chains, {model.layout.n})"
-            )
-        return GradientState(x)
+        return ChainState(joint_states("GibbsWithGradients", model.layout, x))
 
     def step(
         self,
         model: Lowerable,
-        state: GradientState,
+        state: ChainState,
         free: Bool[Array, "*#chains n"],
         key: Key[Array, ""],
-    ) -> tuple[GradientState, Info]:
+    ) -> tuple[ChainState, Info]:
         """`updates` proposals for every chain; `info["accepted"]` is the share accepted."""
         p = model.lower()
         x = state.x.reshape(-1, state.x.shape[-1])
@@ -90,7 +75,7 @@ class GibbsWithGradients:
         else:
             x, accepted = _flips(p, weight, x, loose, self.updates, key)
         share = (accepted / self.updates).reshape(state.x.shape[:-1])
-        return GradientState(x.reshape(state.x.shape)), {"accepted": share}
+        return ChainState(x.reshape(state.x.shape)), {"accepted": share}
 
 
 def _dense_weight(p: Potentials) -> Float[Array, "n n"] | None:

@@ -13,7 +13,8 @@ from jaxtyping import Array, Bool, Float, Key
 from undirected.core import linalg
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info
-from undirected.sampling.rectified import RectifiedState, checked_start
+from undirected.sampling.base import ChainState
+from undirected.sampling.rectified import checked_start
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,17 @@ class ReflectiveHamiltonian:
                 "both must be above 0"
             )
 
-    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> RectifiedState:
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> ChainState:
         """Chains that start at x; what is below zero starts at zero."""
-        return RectifiedState(jnp.maximum(checked_start("ReflectiveHamiltonian", model, x), 0.0))
+        return ChainState(jnp.maximum(checked_start("ReflectiveHamiltonian", model, x), 0.0))
 
     def step(
         self,
         model: Any,
-        state: RectifiedState,
+        state: ChainState,
         free: Bool[Array, "*#chains n"],
         key: Key[Array, ""],
-    ) -> tuple[RectifiedState, Info]:
+    ) -> tuple[ChainState, Info]:
         """One trajectory of every chain; `info["accepted"]` is the share of chains that moved."""
         momentum_key, length_key, accept_key = jax.random.split(key, 3)
         x = state.x
@@ -72,7 +73,7 @@ class ReflectiveHamiltonian:
         uniform = jax.random.uniform(accept_key, gain.shape, gain.dtype)
         accepted = jnp.log(uniform) < gain
         moved = jnp.where(accepted[..., None], after, x)
-        return RectifiedState(moved), {"accepted": accepted.astype(x.dtype)}
+        return ChainState(moved), {"accepted": accepted.astype(x.dtype)}
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class ExactHamiltonian:
     time: float = 0.5 * np.pi
     bounces: int = 1000
 
-    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> RectifiedState:
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> ChainState:
         """Chains that start at x, moved inside; an indefinite matrix is refused."""
         matrix = model.matrix
         if not isinstance(matrix, Tracer):
@@ -98,15 +99,15 @@ class ExactHamiltonian:
                     "exact trajectories need a positive definite matrix, use ReflectiveHamiltonian"
                 )
         start = checked_start("ExactHamiltonian", model, x)
-        return RectifiedState(jnp.maximum(start, 1e-6))
+        return ChainState(jnp.maximum(start, 1e-6))
 
     def step(
         self,
         model: Any,
-        state: RectifiedState,
+        state: ChainState,
         free: Bool[Array, "*#chains n"],
         key: Key[Array, ""],
-    ) -> tuple[RectifiedState, Info]:
+    ) -> tuple[ChainState, Info]:
         """One trajectory of every chain; `info["bounces"]` is the number of walls it met."""
         matrix = model.matrix
         factor = linalg.cholesky(matrix)
@@ -129,7 +130,7 @@ class ExactHamiltonian:
         moved = jnp.where(
             jnp.broadcast_to(free, shape).all(-1, keepdims=True), x.reshape(shape), state.x
         )
-        return RectifiedState(moved), {"bounces": count.reshape(shape[:-1]).astype(x.dtype)}
+        return ChainState(moved), {"bounces": count.reshape(shape[:-1]).astype(x.dtype)}
 
 
 def _fly(

@@ -14,7 +14,7 @@ from undirected.core.numerics import row
 from undirected.core.protocols import Info
 from undirected.core.random import logistic
 from undirected.core.units import draw, free_variables
-from undirected.sampling.gibbs import GibbsState
+from undirected.sampling.base import ChainState
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class MixedGibbs:
         """The time reversal of this kernel."""
         return replace(self, backward=not self.backward)
 
-    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> GibbsState:
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> ChainState:
         """Chains that start at x."""
         if not (hasattr(model, "visible_fields") and hasattr(model, "precision")):
             raise UnsupportedFactor(
@@ -57,11 +57,11 @@ class MixedGibbs:
             raise UndirectedError(
                 f"MixedGibbs: the start has shape {x.shape}; pass joint states (*chains, {n})"
             )
-        return GibbsState(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float))
+        return ChainState(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float))
 
     def step(
-        self, model: Any, state: GibbsState, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
-    ) -> tuple[GibbsState, Info]:
+        self, model: Any, state: ChainState, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
+    ) -> tuple[ChainState, Info]:
         """`sweeps` sweeps of every chain."""
         count = model.layout.n_visible
         free = jnp.broadcast_to(free_variables("MixedGibbs", model.layout, free), state.x.shape)
@@ -86,7 +86,7 @@ class MixedGibbs:
 
         first = state.x[..., :count], state.x[..., count:]
         v, h = jax.lax.fori_loop(0, self.sweeps, once, first)
-        return GibbsState(jnp.concatenate([v, h], -1)), {}
+        return ChainState(jnp.concatenate([v, h], -1)), {}
 
 
 def draw_visible(

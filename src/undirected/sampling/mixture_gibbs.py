@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Key
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.protocols import Componential, Info
 from undirected.core.units import draw, free_variables
-from undirected.sampling.gibbs import GibbsState, start_state
+from undirected.sampling.base import ChainState, joint_states
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class MixtureGibbs:
 
     def init(
         self, model: Componential, x: Float[Array, "*chains n"], key: Key[Array, ""]
-    ) -> GibbsState:
+    ) -> ChainState:
         """Chains that start at x."""
-        return start_state("MixtureGibbs", model.layout, x)
+        return ChainState(joint_states("MixtureGibbs", model.layout, x))
 
     def step(
         self,
         model: Componential,
-        state: GibbsState,
+        state: ChainState,
         free: Bool[Array, "*#chains n"],
         key: Key[Array, ""],
-    ) -> tuple[GibbsState, Info]:
+    ) -> tuple[ChainState, Info]:
         """One step of every chain; `info["flips"]` is the share of free units that moved."""
         if not isinstance(model, Componential):
             raise UnsupportedFactor(
@@ -74,7 +74,7 @@ class MixtureGibbs:
         x = self._move(model, 2, fields, x, free, keys[1])
         x = self._move(model, 0, model.conditional(0, x), x, free, keys[2])
         moved = (x != before).sum(-1) / jnp.maximum(free.sum(-1), 1)
-        return GibbsState(x), {"flips": moved.astype(before.dtype)}
+        return ChainState(x), {"flips": moved.astype(before.dtype)}
 
     def _move(
         self, model: Any, index: int, fields: Array, x: Array, free: Array, key: Key[Array, ""]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.numerics import is_traced
 from undirected.core.potentials import (
@@ -25,6 +25,7 @@ from undirected.core.potentials import (
 )
 from undirected.core.protocols import Decoder, Info, Lowerable, Resumable
 from undirected.core.units import free_variables, perturbation
+from undirected.sampling.base import check_lowerable
 
 
 class PerturbedState(eqx.Module):
@@ -113,10 +114,7 @@ class PerturbAndMap:
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
     ) -> PerturbedState:
         """Chains that start at x; only units that are not free stay there."""
-        if not isinstance(model, Lowerable):
-            raise UnsupportedFactor(
-                f"PerturbAndMap: {type(model).__name__} does not lower to potentials; use Gibbs"
-            )
+        check_lowerable("PerturbAndMap", model, "BlockGibbs")
         state = jnp.asarray(x, float)
         if not self.persistent:
             return PerturbedState(state)

@@ -3,23 +3,17 @@
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core import rectified
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import UnsupportedFactor
 from undirected.core.graph import Graph
 from undirected.core.layout import Domain
 from undirected.core.protocols import Info, Lowerable
-
-
-class RectifiedState(eqx.Module):
-    """Chains of nonnegative states."""
-
-    x: Float[Array, "*chains n"]
+from undirected.sampling.base import ChainState, check_sweeps, joint_states
 
 
 @dataclass(frozen=True)
@@ -32,20 +26,19 @@ class RectifiedGibbs:
     sweeps: int = 1
 
     def __post_init__(self) -> None:
-        if self.sweeps < 1:
-            raise UndirectedError(f"RectifiedGibbs: sweeps is {self.sweeps}; pass 1 or more")
+        check_sweeps("RectifiedGibbs", self.sweeps)
 
-    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> RectifiedState:
+    def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> ChainState:
         """Chains that start at x; every unit that is free is drawn afresh in the first sweep."""
-        return RectifiedState(checked_start("RectifiedGibbs", model, x))
+        return ChainState(checked_start("RectifiedGibbs", model, x))
 
     def step(
         self,
         model: Any,
-        state: RectifiedState,
+        state: ChainState,
         free: Bool[Array, "*#chains n"],
         key: Key[Array, ""],
-    ) -> tuple[RectifiedState, Info]:
+    ) -> tuple[ChainState, Info]:
         """`sweeps` sweeps of every chain; `info["move"]` is how far a unit moved, in the mean."""
         shape = state.x.shape
         held = ~jnp.broadcast_to(free, shape).reshape(-1, shape[-1]).T
@@ -57,7 +50,7 @@ class RectifiedGibbs:
             return visit(model, x, held, lax.optimization_barrier(noise))
 
         after = lax.fori_loop(0, self.sweeps, sweep, columns).T.reshape(shape)
-        return RectifiedState(after), {"move": jnp.abs(after - state.x).mean(-1)}
+        return ChainState(after), {"move": jnp.abs(after - state.x).mean(-1)}
 
 
 def checked_start(kernel: str, model: Any, x: Float[Array, "*chains n"]) -> Array:
@@ -69,13 +62,7 @@ def checked_start(kernel: str, model: Any, x: Float[Array, "*chains n"]) -> Arra
         raise UnsupportedFactor(
             f"{kernel}: {type(model).__name__} does not have nonnegative units alone; use Gibbs"
         )
-    x = jnp.asarray(x)
-    if x.shape[-1:] != (layout.n,):
-        raise UndirectedError(
-            f"{kernel}: the start has shape {x.shape}, the model has {layout.n} units; pass states "
-            f"(*chains, {layout.n})"
-        )
-    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+    return joint_states(kernel, layout, x)
 
 
 def _by_site(

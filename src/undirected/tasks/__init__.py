@@ -1,19 +1,29 @@
-"""The verbs: what users do with a model, whatever its class; routines are chosen by capability."""
+"""The verbs: what users do with a model, whatever its class; routines are chosen by capability.
 
-from undirected.tasks.choose import kernel_for, path_to
-from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
-from undirected.tasks.files import load, read_network, save, write_network
-from undirected.tasks.learn import fit
-from undirected.tasks.query import Answers, answer_rows, query
-from undirected.tasks.sample import sample
-from undirected.tasks.table_model import TableModel, fit_table, load_table
-from undirected.tasks.train_table import Settings, Trained, train_table
+Names are imported when they are first used: `solve` of a network in a file does without JAX.
+"""
+
+from typing import TYPE_CHECKING
+
+from undirected.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from undirected.tasks.choose import kernel_for, path_to
+    from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
+    from undirected.tasks.files import load, read_network, save, write_network
+    from undirected.tasks.learn import fit
+    from undirected.tasks.query import Answers, answer_rows, query
+    from undirected.tasks.sample import sample
+    from undirected.tasks.solve import Solution, solve
+    from undirected.tasks.table_model import TableModel, fit_table, load_table
+    from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
     "Answers",
     "Evaluation",
     "LogPartition",
     "Settings",
+    "Solution",
     "TableModel",
     "Trained",
     "answer_rows",
@@ -29,6 +39,22 @@ __all__ = [
     "read_network",
     "sample",
     "save",
+    "solve",
     "train_table",
     "write_network",
 ]
+
+lazily(
+    __name__,
+    {
+        "choose": "kernel_for path_to",
+        "evaluate": "Evaluation LogPartition evaluate log_partition",
+        "files": "load read_network save write_network",
+        "learn": "fit",
+        "query": "Answers answer_rows query",
+        "sample": "sample",
+        "solve": "Solution solve",
+        "table_model": "TableModel fit_table load_table",
+        "train_table": "Settings Trained train_table",
+    },
+)

@@ -4,8 +4,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 import optax
 from jaxtyping import Array, Key
@@ -14,15 +12,14 @@ from undirected.evaluation import ais, bracket
 from undirected.learning import FitResult
 from undirected.learning.centring import centred
 from undirected.learning.mixture import SIZES, Mixture, choose_mixture
+from undirected.models import MixtureRBM
 from undirected.tasks.choose import kernel_for, path_to
-from undirected.tasks.entries import observed_mean
+from undirected.tasks.entries import MOST_SUMMED, observed_mean
 
 MOST_FIELDS = 30_000
 """Entries of the components' means: drawing the component takes so many sums for every chain."""
 MOST_ENTRIES = 2**24
 """Entries of the rows that a mixture is fitted to."""
-COMPONENT_RATE = 0.1
-"""Learning rate of the mixture's parameters in that of the weights: they have been fitted."""
 CHAINS, BETAS, LAST_BETAS = 100, 100, 500
 """Of the annealing that judges a model during learning, and of that which judges the best one."""
 
@@ -43,16 +40,9 @@ def start_mixture(train: np.ndarray, valid: np.ndarray, most: int | None, seed: 
 
 @lru_cache(maxsize=64)
 def centred_adam(rate: float, steps: int) -> optax.GradientTransformation:
-    """Adam on centred parameters; slower on the mixture's, and falling to 0 in the second half."""
+    """Adam on centred parameters, whose rate falls to 0 over the second half of the steps."""
     schedule = optax.linear_schedule(rate, 0.0, steps - steps // 2, steps // 2)
-    return centred(optax.chain(optax.adam(schedule), optax.stateless(_slow_components)))
-
-
-def _slow_components(updates: Any, _: Any) -> Any:
-    def where(m: Any) -> tuple[Array, Array]:
-        return m.components, m.component_bias
-
-    return eqx.tree_at(where, updates, tuple(COMPONENT_RATE * a for a in where(updates)))
+    return centred(optax.adam(schedule))
 
 
 def log_likelihood_of(model: Any, rows: np.ndarray, key: Key[Array, ""]) -> float:
@@ -61,21 +51,20 @@ def log_likelihood_of(model: Any, rows: np.ndarray, key: Key[Array, ""]) -> floa
     return observed_mean(model, rows, found.interval[1])
 
 
-def best_of(start: Any, result: FitResult, valid: np.ndarray) -> FitResult:
+def best_of(mixture: Mixture, result: FitResult, valid: np.ndarray) -> FitResult:
     """The result, or the mixture it started from where learning made held-out rows no likelier.
 
-    log Z of the best model is estimated anew, from both sides; where they do not meet within a nat
-    the model is not trusted.
+    log Z of the best model is estimated anew, from both sides; where they do not meet the model is
+    not trusted, and what is not known of log Z counts against it.
     """
     if not len(valid) or result.stopped == "interrupted":
         return result
-    model, exact = result.best_model, start.tractable()
-    _, log_z = exact.exact_samples(1, jax.random.key(0))
-    before = observed_mean(exact, valid, float(log_z))
-    both = bracket(
-        path_to(model), kernel_for(model), jax.random.key(0), chains=CHAINS, betas=LAST_BETAS
-    )
-    after = observed_mean(model, valid, both.log_z)
+    model = result.best_model
+    both = bracket(path_to(model), kernel_for(model), seed=0, chains=CHAINS, betas=LAST_BETAS)
+    judged = valid[:MOST_SUMMED] if np.isnan(valid).any() else valid
+    before = float(mixture.log_likelihood(judged).mean())
+    after = observed_mean(model, judged, both.log_z)
     if both.meet and after - both.spread / 2 > before:
         return replace(result, best=after)
-    return replace(result, best_model=exact, best=before, best_step=0)
+    start = MixtureRBM.from_mixture(*mixture.at_least(2), model.n_hidden, scale=0.0)
+    return replace(result, best_model=start, best=before, best_step=0)

@@ -204,10 +204,10 @@ def train_rows(
         coded = whole.astype(np.float32)
     batches = Batches(coded, settings.batch, settings.seed, transform=_decode)
     steps = batches.steps(settings.epochs)
-    start, mixed = new_model(train, settings, mixture), settings.model == "mixture-rbm"
+    mixed = settings.model == "mixture-rbm"
     adam = centred_adam if mixed else falling_adam
     result = run_fit(
-        start,
+        new_model(train, settings, mixture),
         objective(settings),
         adam(settings.learning_rate, steps),
         batches,
@@ -222,7 +222,7 @@ def train_rows(
         log=log,
         on_event=on_event,
     )
-    return best_of(start, result, valid) if mixed else result
+    return best_of(mixture, result, valid) if mixed else result
 
 
 def choose(settings: Settings, values: np.ndarray) -> Settings:
@@ -239,7 +239,7 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
         method = "pl" if model == "ising" and not missing else "pcd"
     if model == "mixture-rbm" and method != "pcd":
         raise UndirectedError(
-            f"fit: a mixture-rbm is learned by pcd, not {method}; use --model rbm"
+            f"fit: a mixture-rbm is learned by pcd, not by {method}; use model rbm"
         )
     if missing and method == "pl":
         raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
@@ -363,6 +363,24 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
         return -float(totals.sum() / counts.sum() / np.log(2))
 
     return bits
+
+
+def score_name(settings: Settings, valid: np.ndarray) -> tuple[str, float]:
+    """What `FitResult.best` is, and the sign with which it is told: bits are the fewer the better.
+
+    The names are "log_likelihood", "pseudo_log_likelihood", "bits_per_target" (of random queries),
+    "bits_per_output" (of a conditional model) and "bits_per_held_out_entry".
+    """
+    if settings.model == "mixture-rbm":
+        return "log_likelihood", 1.0
+    if settings.model == "conditional":
+        return "bits_per_output", -1.0
+    plain = settings.model in ("rbm", "ising")
+    if plain and settings.method == "query-training":
+        return "bits_per_target", -1.0
+    if settings.model == "nonnegative" or (plain and not np.isnan(valid).any()):
+        return "pseudo_log_likelihood", 1.0
+    return "bits_per_held_out_entry", -1.0
 
 
 _losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being fitted

@@ -132,7 +132,7 @@ def image_task(case: str, config: dict[str, Any], seed: int) -> Task:
         on = getattr(found, part).x[: config[part]] > level
         v = (on == bool(config["white"])).astype(np.uint8)
         pairs.append((np.asarray(corrupt(jnp.asarray(v, jnp.float32), key), np.uint8), v))
-    return Task(*pairs, score=_errors, renew=corrupt)
+    return Task(*pairs, score=_errors, redraw=corrupt)
 
 
 def _errors(answers: np.ndarray, x: np.ndarray, v: np.ndarray) -> Scores:

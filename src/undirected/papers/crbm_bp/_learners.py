@@ -39,14 +39,14 @@ class Task:
     """Features and targets of every part, and how answers are scored.
 
     `score(answers, x, v)` gives means and standard errors by name; the first one is validated on.
-    `renew(v, key)` draws the features of a batch of targets anew, where a learner wants that.
+    `redraw(v, key)` draws the features of a batch of targets anew, where a learner wants that.
     """
 
     train: Pair
     valid: Pair
     test: Pair
     score: Callable[[np.ndarray, np.ndarray, np.ndarray], Scores]
-    renew: Callable[[Array, Key[Array, ""]], Array] | None = None
+    redraw: Callable[[Array, Key[Array, ""]], Array] | None = None
 
 
 def learn(
@@ -99,9 +99,11 @@ def _train(
     The model before the first step is validated too: where no epoch is better, it is kept.
     """
     x, v = task.train
-    renew = task.renew if method == "MLE-BP+" else None
-    if renew is not None:
-        batches = Batches(v, config["batch"], seed, transform=lambda v, k: (renew(_f(v), k), _f(v)))
+    redraw = task.redraw if method == "MLE-BP+" else None
+    if redraw is not None:
+        batches = Batches(
+            v, config["batch"], seed, transform=lambda v, k: (redraw(_f(v), k), _f(v))
+        )
     else:
         batches = Batches(
             (x, v), config["batch"], seed, transform=lambda pair, k: (_f(pair[0]), _f(pair[1]))

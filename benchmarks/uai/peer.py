@@ -1,0 +1,87 @@
+"""One peer on one problem, in its own environment: `python peer.py ENGINE TASK MODEL EVIDENCE OUT`.
+
+Needs nothing of this library, so that it runs where the peer is installed.
+"""
+
+import sys
+from itertools import islice
+from pathlib import Path
+
+
+def read(model: str, evidence: str):
+    words = iter(Path(model).read_text().split())
+    kind = next(words)
+    n = int(next(words))
+    sizes = [int(word) for word in islice(words, n)]
+    scopes = []
+    for _ in range(int(next(words))):
+        scopes.append([int(word) for word in islice(words, int(next(words)))])
+    tables = [[float(word) for word in islice(words, int(next(words)))] for _ in scopes]
+    numbers = [int(word) for word in Path(evidence).read_text().split()]
+    if len(numbers) != 1 + 2 * numbers[0]:
+        numbers = numbers[1:]
+    return kind, sizes, scopes, tables, dict(zip(numbers[1::2], numbers[2::2], strict=True))
+
+
+def pyagrum(sizes, scopes, tables, given):
+    """Exact marginals by Shafer-Shenoy: its loopy belief propagation takes Bayesian networks."""
+    import numpy as np
+    import pyagrum as gum
+
+    net = gum.MarkovRandomField()
+    for v, k in enumerate(sizes):
+        net.add(gum.LabelizedVariable(str(v), str(v), k))
+    joined = {}
+    for scope, table in zip(scopes, tables, strict=True):
+        place = sorted(scope)
+        array = np.array(table).reshape([sizes[v] for v in scope])
+        array = array.transpose([scope.index(v) for v in place])
+        key = tuple(place)
+        joined[key] = joined[key] * array if key in joined else array
+    for scope, array in joined.items():
+        factor = net.addFactor([str(v) for v in scope])
+        # The peer's axes run the other way round.
+        names = list(factor.names)
+        order = [scope.index(int(name)) for name in reversed(names)]
+        factor[:] = array.transpose(order)
+    engine = gum.ShaferShenoyMRFInference(net)
+    if given:
+        engine.setEvidence({str(v): x for v, x in given.items()})
+    engine.makeInference()
+    return [np.array(engine.posterior(str(v)).tolist()) for v in range(len(sizes))]
+
+
+def toulbar2(sizes, scopes, tables, seconds):
+    """The best state found in the time."""
+    from math import log
+
+    import pytoulbar2
+
+    problem = pytoulbar2.CFN(ubinit=1e12, resolution=6)
+    for v, k in enumerate(sizes):
+        problem.AddVariable(str(v), list(range(k)))
+    for scope, table in zip(scopes, tables, strict=True):
+        costs = [-log(w) if w > 0 else 1e6 for w in table]
+        problem.AddFunction([str(v) for v in scope], costs)
+    found = problem.Solve(timeLimit=seconds)
+    return None if found is None else found[0]
+
+
+def main() -> None:
+    engine, _, model, evidence, out = sys.argv[1:6]
+    _, sizes, scopes, tables, given = read(model, evidence)
+    if engine == "toulbar2":
+        for v, x in given.items():
+            scopes.append([v])
+            tables.append([1.0 if k == x else 0.0 for k in range(sizes[v])])
+        state = toulbar2(sizes, scopes, tables, int(float(sys.argv[6])))
+        line = "MAP\n" + " ".join(map(str, [len(state), *state]))
+    else:
+        found = pyagrum(sizes, scopes, tables, given)
+        parts = [" ".join(map(str, [len(p), *p.tolist()])) for p in found]
+        line = "MAR\n" + " ".join([str(len(parts)), *parts])
+    Path(out).write_text(line + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""`python -m benchmarks uai`: this library and its peers on problems of the UAI 2014 competition.
+
+The problems are in `uai2014_a.tar.xz` of the data folder (`UNDIRECTED_DATA`). Every problem runs in
+a process of its own, start-up included, under a limit of time and of memory. A late or missing
+answer scores 0. Writes a record and a page with a bar for every family.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tarfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from benchmarks import environments
+from benchmarks.harness import OURS
+from benchmarks.saving import make_record, save
+from benchmarks.uai import page, score
+from undirected.core.errors import DataNotFound
+from undirected.experiments.record import Row
+from undirected.io.uai import read_evidence, read_uai
+
+ARCHIVE = "uai2014_a.tar.xz"
+GRACE = 1.0
+"""Seconds after the limit in which an answer is still taken: the system's own delays."""
+PUBLISHED = {
+    "mar": {"ibia (2022)": 90.0, "uai14 (2022)": 77.2},
+    "map": {"toulbar2-vns (2022)": 98.5},
+}
+"""Means of the leader board of the 2022 tuning round at 20 s, without Promedus; other hardware."""
+TITLE = "UAI 2014 problems"
+PEER = Path(__file__).with_name("peer.py")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A score from 0 to 100, and how it came about."""
+
+    problem: str
+    contestant: str
+    task: str
+    score: float
+    seconds: float
+    gap: float | None = None
+    trouble: str = ""
+
+    @property
+    def family(self) -> str:
+        return self.problem.rsplit("_", 1)[0]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks uai", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each problem")
+    parser.add_argument("--memory", type=float, default=12.0, help="GiB for each process")
+    parser.add_argument("--tasks", default="mar,pr,map")
+    parser.add_argument("--only", default="", help="only problems whose name contains this")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--problems", type=Path, default=Path("build/uai2014"))
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
+    parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="environments")
+    given = parser.parse_args(arguments)
+    unpack(given.problems)
+    began, results = time.perf_counter(), []
+    for task in given.tasks.split(","):
+        for model in problems(given.problems, task, given.only):
+            for name, command in contestants(task, given):
+                results.append(attempt(name, task, model, command, given))
+                show(results[-1])
+    seconds = time.perf_counter() - began
+    config = {"seconds": given.seconds, "memory (GiB)": given.memory, "only": given.only}
+    profile = f"{given.seconds:g}s"
+    record = make_record("uai", profile, config, seconds, rows(results), TITLE, notes(results))
+    save(record, given.out / f"uai-{profile}.json")
+    page.write_page(record.to_dict(), PUBLISHED, given.out / f"uai-{profile}.html")
+    print(f"\nWrote {given.out / f'uai-{profile}.json'} and the page beside it")
+
+
+def unpack(folder: Path) -> None:
+    if (folder / "MAR").is_dir():
+        return
+    archive = Path(os.environ.get("UNDIRECTED_DATA", ".")) / ARCHIVE
+    if not archive.is_file():
+        raise DataNotFound(f"{archive}: not there; put it into the folder UNDIRECTED_DATA names")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as file:
+        file.extractall(folder, filter="data")
+
+
+def problems(folder: Path, task: str, only: str) -> list[Path]:
+    files = (folder / ("MAP" if task == "map" else "MAR")).glob("*.uai")
+    return sorted(file for file in files if only in file.name)
+
+
+def contestants(task: str, given: argparse.Namespace) -> list[tuple[str, list[str]]]:
+    """Names, and the command that answers, with MODEL, EVIDENCE and OUT to be filled in."""
+    limits = ["--seconds", str(given.seconds), "--memory", f"{given.memory / 3:g}G"]
+    files = ["MODEL", "--evidence", "EVIDENCE", "--out", "OUT"]
+    found = [(OURS, [sys.executable, "-m", "undirected", "solve", *files, "--task", task, *limits])]
+    peers = {"mar": ["pyagrum"], "map": ["toulbar2"]}.get(task, [])
+    for name in [] if given.no_peers else peers:
+        own = environments.prepare(name, given.peers.absolute())
+        if own.python is None:
+            print(f"{name}: {own.problem}")
+            continue
+        rest = [task, "MODEL", "EVIDENCE", "OUT", f"{max(given.seconds - 2, 1):g}"]
+        found.append((name, [str(own.python), str(PEER), name, *rest]))
+    return found
+
+
+def attempt(
+    name: str, task: str, model: Path, command: list[str], given: argparse.Namespace
+) -> Result:
+    """Run one contestant on one problem and score its answer."""
+    evidence, out = Path(f"{model}.evid"), given.problems / f"answer-{os.getpid()}.txt"
+    out.unlink(missing_ok=True)
+    files = {"MODEL": str(model), "EVIDENCE": str(evidence), "OUT": str(out)}
+    own = [files.get(word, word) for word in command]
+    start, trouble = time.perf_counter(), ""
+    try:
+        done = subprocess.run(
+            own,
+            capture_output=True,
+            text=True,
+            timeout=given.seconds + GRACE,
+            preexec_fn=_limited(int(given.memory * 2**30)),
+        )
+        if done.returncode:
+            trouble = done.stderr.strip().splitlines()[-1][:200] if done.stderr else "no answer"
+    except subprocess.TimeoutExpired:
+        trouble = "late"
+    seconds, points, gap = time.perf_counter() - start, 0.0, None
+    if not trouble and out.is_file():
+        points, gap = judged(task, model, evidence, out)
+    return Result(model.stem, name, task, points, seconds, gap, trouble)
+
+
+def _limited(memory: int) -> Callable[[], None]:
+    """What a new process does first: a limit for its memory."""
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
+
+def judged(task: str, model: Path, evidence: Path, out: Path) -> tuple[float, float | None]:
+    """The score of an answer, and for MAP how far it is below the best known."""
+    if task == "mar":
+        reference = score.read_marginals(Path(f"{model}.MAR"))
+        return score.score_marginals(score.read_marginals(out), reference), None
+    network = read_uai(model)
+    if task == "pr":
+        reference = score.read_partition(Path(f"{model}.PR"))
+        trivial = score.trivial_log_z(network, read_evidence(evidence, network))
+        return score.score_partition(score.read_partition(out), reference, trivial), None
+    values = [score.log_value(network, score.read_state(p)) for p in (out, Path(f"{model}.MAP"))]
+    return score.score_map(*values), score.map_gap(*values)
+
+
+def show(one: Result) -> None:
+    gap = "" if one.gap is None else f", {100 * one.gap:.3f} % below the best known"
+    text = (
+        f"{one.task} {one.problem:22s} {one.contestant:10s} {one.score:6.2f} {one.seconds:6.1f} s"
+    )
+    print(text + gap + (f"  {one.trouble}" if one.trouble else ""), flush=True)
+
+
+def rows(results: list[Result]) -> list[Row]:
+    """Means over families and over all, then every problem."""
+    found = []
+    groups = defaultdict(list)
+    for one in results:
+        groups[one.task, "all", one.contestant].append(one)
+        groups[one.task, one.family, one.contestant].append(one)
+    for (task, family, contestant), own in groups.items():
+        case, n = f"{task} {family}", len(own)
+        found.append(
+            Row(case, contestant, "score", mean(r.score for r in own), n=n, better="higher")
+        )
+        spent = mean(r.seconds for r in own)
+        found.append(Row(case, contestant, "seconds", spent, n=n, better="lower"))
+        gaps = [r.gap for r in own if r.gap is not None]
+        if gaps:
+            close = 100 * mean(gap <= 0.01 for gap in gaps)
+            metric = "within 1 % of the best known (%)"
+            found.append(Row(case, contestant, metric, close, n=n, better="higher"))
+    for one in results:
+        case = f"{one.task} {one.problem}"
+        found.append(Row(case, one.contestant, "score", one.score, better="higher"))
+    return found
+
+
+def notes(results: list[Result]) -> list[str]:
+    known = [
+        f"{name}: {value} in {task}"
+        for task, own in PUBLISHED.items()
+        for name, value in own.items()
+    ]
+    board = "Leader board of the 2022 tuning round, other hardware, without Promedus: "
+    late = [f"{r.task} {r.problem}: {r.contestant}: {r.trouble}" for r in results if r.trouble]
+    return [board + ", ".join(known), *late]

@@ -1,0 +1,1 @@
+"""Inference on one given discrete network, in NumPy: nothing is compiled, so answers start fast."""

@@ -1,0 +1,165 @@
+"""The cliques of an elimination order as a tree, with what they cost in memory and time."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from undirected.inference.networks.orders import Order
+
+Scope = tuple[int, ...]
+
+MOST_TOGETHER = 2**10
+"""Joint states of the variables that one clique eliminates: its others can be split into blocks."""
+
+LARGE = 2**13
+"""Entries from which on the order of a clique's axes matters."""
+
+
+@dataclass
+class Clique:
+    """Variables that are eliminated together, and those they leave a message on.
+
+    Args:
+        scope: the eliminated ones, then the separator.
+        gone: how many are eliminated here.
+        shape: the number of states of each variable of the scope.
+        parent: the clique that the message goes to, -1 for a root.
+        tables: the numbers of the network's tables that are multiplied here.
+    """
+
+    scope: Scope
+    gone: int
+    shape: tuple[int, ...]
+    parent: int = -1
+    children: list[int] = field(default_factory=list)
+    tables: list[int] = field(default_factory=list)
+
+    @property
+    def separator(self) -> Scope:
+        return self.scope[self.gone :]
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def separator_size(self) -> int:
+        return prod(self.shape[self.gone :])
+
+    def axes(self, scope: Scope) -> tuple[int, ...]:
+        """The shape in which a table over a part of the clique, in its order, meets the others."""
+        wanted = set(scope)
+        return tuple([k if v in wanted else 1 for v, k in zip(self.scope, self.shape, strict=True)])
+
+    def aligned(self, table: np.ndarray, scope: Scope) -> np.ndarray:
+        """A table over a part of the clique with an axis for each of its variables."""
+        if scope == self.scope:
+            return table
+        places = [self.scope.index(v) for v in scope]
+        order = sorted(places)
+        if places != order:
+            table = table.transpose([places.index(p) for p in order])
+            table = np.ascontiguousarray(table) if table.size > LARGE else table
+        shape = [1] * len(self.scope)
+        for p, k in zip(order, table.shape, strict=True):
+            shape[p] = k
+        return table.reshape(shape)
+
+
+@dataclass(frozen=True)
+class CliqueTree:
+    """Cliques in an order in which children come before parents.
+
+    Args:
+        cliques: the cliques.
+        when: for each variable the time it is eliminated.
+        home: for each variable the clique that eliminates it.
+    """
+
+    cliques: list[Clique]
+    when: list[int]
+    home: list[int]
+
+    @property
+    def entries(self) -> int:
+        """Of all clique tables together: the work of one pass."""
+        return sum(clique.size for clique in self.cliques)
+
+    @property
+    def stored(self) -> int:
+        """Entries of all messages together."""
+        return sum(clique.separator_size for clique in self.cliques)
+
+
+def clique_tree(
+    sizes: Sequence[int],
+    scopes: Iterable[Scope],
+    order: Order,
+    last: frozenset[int] = frozenset(),
+) -> CliqueTree:
+    """The tree of an order's cliques; those inside their only child's are made one with it.
+
+    Variables of `last` share no clique's elimination with others.
+    """
+    when, home = [0] * len(sizes), [-1] * len(sizes)
+    for time, clique in enumerate(order.cliques):
+        when[clique[0]] = time
+    found: list[Clique] = []
+    hosts: dict[int, int] = {}  # for a variable the clique below that has its own clique inside
+    for v, *near in order.cliques:
+        near.sort(key=when.__getitem__)
+        if v in hosts:
+            home[v] = hosts.pop(v)
+            found[home[v]].gone += 1
+        else:
+            home[v] = len(found)
+            scope = (v, *near)
+            found.append(Clique(scope, 1, tuple([sizes[u] for u in scope])))
+        if near:
+            up = near[0]
+            inside = len(order.cliques[when[up]]) == len(near)
+            own = found[home[v]].shape[: found[home[v]].gone + 1]
+            few = prod(own) <= MOST_TOGETHER
+            if inside and few and up not in hosts and (up in last) == (v in last):
+                hosts[up] = home[v]
+    return _wired(scopes, found, when, home)
+
+
+def _wired(
+    scopes: Iterable[Scope], cliques: list[Clique], when: list[int], home: list[int]
+) -> CliqueTree:
+    """Parents, children, and the clique of each table.
+
+    A clique that took over the elimination of others comes at the time of the last one.
+    """
+    order = sorted(range(len(cliques)), key=lambda c: when[cliques[c].scope[cliques[c].gone - 1]])
+    place = [0] * len(order)
+    for i, c in enumerate(order):
+        place[c] = i
+    cliques, home = [cliques[c] for c in order], [place[c] for c in home]
+    for c, clique in enumerate(cliques):
+        if clique.gone < len(clique.scope):
+            clique.parent = home[clique.scope[clique.gone]]
+            cliques[clique.parent].children.append(c)
+    for k, scope in enumerate(scopes):
+        if scope:
+            cliques[home[min(scope, key=when.__getitem__)]].tables.append(k)
+    for clique in cliques:
+        if clique.size > LARGE:
+            _sort_separator(clique, cliques)
+    return CliqueTree(cliques, when, home)
+
+
+def _sort_separator(clique: Clique, cliques: list[Clique]) -> None:
+    """Put variables that all large inputs know last: long runs of memory are then in step."""
+    weight = dict.fromkeys(clique.scope, 0)
+    for c in clique.children:
+        for v in cliques[c].separator:
+            weight[v] += cliques[c].separator_size
+    first, scope = clique.gone, clique.scope
+    last = sorted(range(first, len(scope)), key=lambda i: weight[scope[i]])
+    order = [*range(first), *last]
+    clique.scope = tuple(scope[i] for i in order)
+    clique.shape = tuple(clique.shape[i] for i in order)

@@ -1,0 +1,301 @@
+"""The choice between exact and approximate engines, by time and memory.
+
+The tree of the cheapest order found is taken where it fits; otherwise the parts of the network that
+do not hang together are looked at one by one, and those that are still too large are approximated.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from undirected.inference.networks import approximate, conditioning
+from undirected.inference.networks.blocks import THREADS, OutOfTime
+from undirected.inference.networks.cliques import CliqueTree, clique_tree
+from undirected.inference.networks.marginal_map import climb
+from undirected.inference.networks.network import Network
+from undirected.inference.networks.orders import find_order
+from undirected.inference.networks.simplify import simplify
+
+RATES = {"pr": 3e-9, "mar": 10e-9, "map": 4e-9, "mmap": 8e-9}
+"""Seconds for an entry of a clique on one core, by task; a little on the safe side."""
+PER_CLIQUE = 6e-5
+"""Seconds for a clique, however small."""
+ORDER_SHARE, EXACT_SHARE = 0.15, 0.6
+"""Of the time that is left: to look for orders, and what an exact engine may need by its plan."""
+PATIENCE = 0.75
+"""Of the time that is left: when an exact engine that takes longer than expected is given up."""
+INTERRUPTED = 1.0
+"""Seconds for an approximate answer after Ctrl-C ended an exact engine."""
+ENTRY = 8
+"""Bytes."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What an answer may cost.
+
+    Args:
+        deadline: when it must be there, by `time.monotonic`.
+        memory: bytes for tables.
+        seed: of all random draws.
+    """
+
+    deadline: float
+    memory: int
+    seed: int = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return max(self.deadline - time.monotonic(), 0.0)
+
+
+@dataclass
+class Outcome:
+    """An answer about a network.
+
+    Args:
+        value: log Z, or the log value of `state`.
+        marginals: of every variable, for the task "mar".
+        state: of every variable, for "map"; -1 for those that "mmap" sums out.
+        lower: a number that log Z, or the best value, is not below.
+        upper: a number that it is not above.
+        exact: whether the answer is exact but for rounding.
+        method: the engines in words.
+        notes: what a reader should know.
+    """
+
+    value: float
+    marginals: list[Float[np.ndarray, " k"]] | None = None
+    state: Int[np.ndarray, " n"] | None = None
+    lower: float = -inf
+    upper: float = inf
+    exact: bool = False
+    method: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A clique tree, the cutset with which it fits into memory, and what it should take."""
+
+    tree: CliqueTree
+    cut: tuple[int, ...]
+    seconds: float
+    method: str
+
+
+def answer(
+    network: Network, task: str, budget: Budget, maximised: frozenset[int] = frozenset()
+) -> Outcome:
+    """The best answer that the budget allows; Ctrl-C cuts the budget.
+
+    Raises:
+        Inconsistent: no state is allowed.
+    """
+    last = maximised if task == "mmap" else frozenset()
+    try:
+        plan = plan_exact(network, task, budget, last)
+        found = plan and _exact(network, task, budget, plan, maximised)
+    except KeyboardInterrupt:
+        budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
+    if found is not None:
+        return found
+    parts = components(network)
+    if len(parts) == 1:
+        return _approximate(network, task, budget, maximised)
+    return _by_parts(network, task, budget, maximised, parts)
+
+
+def plan_exact(
+    network: Network, task: str, budget: Budget, last: frozenset[int] = frozenset()
+) -> Plan | None:
+    """How to answer exactly, None where that is not to be expected within the budget."""
+    until = time.monotonic() + ORDER_SHARE * budget.left
+    order = find_order(network.cardinalities, network.scopes, until, budget.seed, last=last)
+    if order is None or order.width > 40:
+        return None
+    tree = clique_tree(network.cardinalities, network.scopes, order, last)
+    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY)
+    if cut is None or (cut and task == "mmap"):
+        return None
+    cost = 2.0 ** conditioning.work(tree, cut) * RATES[task] / THREADS
+    seconds = cost + len(tree.cliques) * PER_CLIQUE
+    if seconds > EXACT_SHARE * budget.left:
+        return None
+    largest = f"largest table 2^{order.width:.1f} entries"
+    slices = f", {len(cut)} variables conditioned on" if cut else ""
+    return Plan(tree, cut, seconds, f"junction tree ({order.method}, {largest}{slices})")
+
+
+def _exact(
+    network: Network, task: str, budget: Budget, plan: Plan, maximised: frozenset[int]
+) -> Outcome | None:
+    """The answer of a tree; None where it takes more time or memory than planned."""
+    until = time.monotonic() + PATIENCE * budget.left
+    try:
+        if task == "mar":
+            value, table = conditioning.marginals(network, plan.tree, plan.cut, until)
+            found = Outcome(value, marginals=table)
+        elif task == "pr":
+            found = Outcome(conditioning.log_partition(network, plan.tree, plan.cut, until))
+        else:
+            value, state = conditioning.maximum(network, plan.tree, maximised, plan.cut, until)
+            found = Outcome(value, state=state)
+    except (OutOfTime, MemoryError):
+        return None
+    return replace(found, lower=found.value, upper=found.value, exact=True, method=plan.method)
+
+
+def _by_parts(
+    network: Network,
+    task: str,
+    budget: Budget,
+    maximised: frozenset[int],
+    parts: Sequence[Sequence[int]],
+) -> Outcome:
+    """Every part by the engine that it allows: exact ones first, then the others share the time."""
+    found: dict[int, Outcome] = {}
+    own = split(network, parts, maximised)
+    last = [most if task == "mmap" else frozenset() for _, most in own]
+    plans = [
+        plan_exact(net, task, replace(budget, deadline=_share(budget, len(own))), late)
+        for (net, _), late in zip(own, last, strict=True)
+    ]
+    planned = [(plan.seconds, i, plan) for i, plan in enumerate(plans) if plan is not None]
+    for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
+        net, most = own[i]
+        if seconds <= EXACT_SHARE * budget.left:
+            exact = _exact(net, task, budget, plan, most)
+            if exact is not None:
+                found[i] = exact
+    rest = [i for i in range(len(own)) if i not in found]
+    weight = {i: len(own[i][0].cardinalities) for i in rest}
+    for i in rest:
+        share = weight[i] / sum(weight[j] for j in rest if j not in found)
+        until = time.monotonic() + budget.left * share
+        found[i] = _approximate(own[i][0], task, replace(budget, deadline=until), own[i][1])
+    return _joined(network, parts, [found[i] for i in range(len(own))])
+
+
+def _share(budget: Budget, many: int) -> float:
+    """A deadline for planning one of many parts."""
+    return time.monotonic() + budget.left / min(many, 4)
+
+
+def _joined(network: Network, parts: Sequence[Sequence[int]], found: list[Outcome]) -> Outcome:
+    """One answer from those of the parts: logarithms add up."""
+    constant = network.offset + sum(float(table) for table in network.tables if table.ndim == 0)
+    marginals, state = None, None
+    if all(one.marginals is not None for one in found):
+        marginals = [np.ones(1)] * len(network.cardinalities)
+    if all(one.state is not None for one in found):
+        state = np.full(len(network.cardinalities), -1)
+    for part, one in zip(parts, found, strict=True):
+        for i, v in enumerate(part):
+            if marginals is not None and one.marginals is not None:
+                marginals[v] = one.marginals[i]
+            if state is not None and one.state is not None:
+                state[v] = one.state[i]
+    exact = sum(one.exact for one in found)
+    methods = sorted({one.method for one in found if not one.exact}) or [found[0].method]
+    return Outcome(
+        constant + sum(one.value for one in found),
+        marginals,
+        state,
+        constant + sum(one.lower for one in found),
+        constant + sum(one.upper for one in found),
+        exact == len(found),
+        ", ".join(methods),
+        [f"{exact} of {len(found)} separate parts exactly", *found[-1].notes],
+    )
+
+
+def split(
+    network: Network, parts: Sequence[Sequence[int]], maximised: frozenset[int]
+) -> list[tuple[Network, frozenset[int]]]:
+    """The network of each part, and which of its variables are maximised."""
+    place = {v: (p, i) for p, part in enumerate(parts) for i, v in enumerate(part)}
+    own: list[list[int]] = [[] for _ in parts]
+    for k, scope in enumerate(network.scopes):
+        if scope:
+            own[place[scope[0]][0]].append(k)
+    found = []
+    for part, tables in zip(parts, own, strict=True):
+        sizes = tuple(network.cardinalities[v] for v in part)
+        scopes = tuple(tuple(place[v][1] for v in network.scopes[k]) for k in tables)
+        late = frozenset(place[v][1] for v in part if v in maximised)
+        found.append((Network(sizes, scopes, tuple(network.tables[k] for k in tables)), late))
+    return found
+
+
+def components(network: Network) -> list[list[int]]:
+    """The variables of each part that shares no table with another."""
+    leader = list(range(len(network.cardinalities)))
+
+    def find(v: int) -> int:
+        while leader[v] != v:
+            leader[v] = leader[leader[v]]
+            v = leader[v]
+        return v
+
+    for scope in network.scopes:
+        for v in scope[1:]:
+            leader[find(v)] = find(scope[0])
+    found: dict[int, list[int]] = {}
+    for v in range(len(leader)):
+        found.setdefault(find(v), []).append(v)
+    return list(found.values())
+
+
+def _approximate(network: Network, task: str, budget: Budget, maximised: frozenset[int]) -> Outcome:
+    return APPROXIMATE[task](network, budget, maximised)
+
+
+def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
+    found = approximate.marginals(network, budget.deadline, budget.memory, budget.seed)
+    notes = [found.note] if found.note else []
+    exact = found.upper - found.lower <= 1e-9 * max(abs(found.log_z), 1.0)
+    return Outcome(
+        found.log_z, found.marginals, None, found.lower, found.upper, exact, found.method, notes
+    )
+
+
+def _best_state(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
+    found = approximate.best_state(network, budget.deadline, budget.memory, budget.seed)
+    exact = found.upper <= found.value + 1e-9 * max(abs(found.value), 1.0)
+    return Outcome(found.value, None, found.state, found.value, found.upper, exact, found.method)
+
+
+def _marginal_map(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
+    """The likeliest state of each maximised variable, then improved one at a time."""
+    start = time.monotonic()
+    half = replace(budget, deadline=start + budget.left / 2)
+    known = answer(network, "mar", half)
+    guess = np.array([int(table.argmax()) for table in known.marginals or ()])
+
+    def value(state: Int[np.ndarray, " n"]) -> float:
+        fixed = simplify(network, {v: int(state[v]) for v in maximised}, wanted=())
+        return answer(fixed.network, "pr", replace(budget, deadline=half.deadline)).value
+
+    until = budget.deadline - 0.1 * (budget.deadline - start)
+    state, best = climb(guess, known.marginals or [], maximised, value, until, budget.seed)
+    hidden = [v for v in range(len(state)) if v not in maximised]
+    state[hidden] = -1
+    lower = best if known.exact else -inf
+    return Outcome(
+        best, None, state, lower, known.upper, False, f"coordinate search, {known.method}"
+    )
+
+
+APPROXIMATE: dict[str, Callable[[Network, Budget, frozenset[int]], Outcome]] = {
+    "mar": _marginals,
+    "pr": _marginals,
+    "map": _best_state,
+    "mmap": _marginal_map,
+}
+"""The approximate engine of each task."""

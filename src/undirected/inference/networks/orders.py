@@ -1,0 +1,237 @@
+"""Orders in which variables are eliminated, by greedy heuristics with random restarts."""
+
+import heapq
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import inf, log2
+
+Neighbours = list[set[int]]
+
+CHECK = 64
+"""Eliminations between two looks at the clock."""
+HUB = 512
+"""Neighbours from which on missing edges are not counted one by one."""
+HOPELESS = 100.0
+"""Log2 of a clique's entries at which the rest of an order is no longer played through."""
+NOISE = (0.0, 0.0, 0.05, 0.15, 0.3)
+"""Relative noise of scores in restarts, in turn."""
+RULES = ("min-fill", "weighted min-fill", "front", "min-fill", "min-weight", "weighted min-fill")
+"""Heuristics of restarts, in turn."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """The elimination of all variables, one after the other.
+
+    Args:
+        cliques: for each step the variable that goes, and its neighbours at that time.
+        width: log2 of the entries of the largest clique table.
+        cost: log2 of the entries of all clique tables together.
+        method: the heuristic.
+        complete: whether the order was played through. If not, the last cliques are single
+            variables, and width and cost are infinite.
+    """
+
+    cliques: list[tuple[int, ...]]
+    width: float
+    cost: float
+    method: str
+    complete: bool = True
+
+
+def neighbours(n: int, scopes: Iterable[Sequence[int]]) -> Neighbours:
+    """For each variable those that share a table with it."""
+    near: Neighbours = [set() for _ in range(n)]
+    for scope in scopes:
+        for v in scope:
+            near[v].update(scope)
+    for v in range(n):
+        near[v].discard(v)
+    return near
+
+
+def find_order(
+    sizes: Sequence[int],
+    scopes: Iterable[Sequence[int]],
+    deadline: float = inf,
+    seed: int = 0,
+    restarts: int = 100,
+    last: frozenset[int] = frozenset(),
+    good: float = 16.0,
+) -> Order | None:
+    """The cheapest order that greedy heuristics and restarts with noise find in their time.
+
+    "min-weight" takes the variable whose clique is the smallest, "min-fill" the one that joins the
+    fewest neighbours, counted by their numbers of states where it is "weighted"; "front" takes the
+    smallest clique next to what is gone, and so sweeps over the graph.
+
+    Args:
+        sizes: the number of states of each variable.
+        scopes: the tables' variables.
+        deadline: when to stop, by `time.monotonic`. The first order is finished in any case
+            unless it takes five times as long as there was.
+        seed: of the noise.
+        restarts: how many more orders are tried at most.
+        last: variables that go after all others, as the maximised ones of marginal MAP must.
+        good: log2 of the entries at which no better order is looked for.
+
+    Returns:
+        The order, or None where not one could be finished in time.
+    """
+    logs = [log2(k) for k in sizes]
+    near = neighbours(len(sizes), scopes)
+    draw = random.Random(seed)
+    now = time.monotonic()
+    patience = now + 5 * max(deadline - now, 0.2)
+    best = eliminate(near, logs, "min-weight", deadline=patience, last=last)
+    if best is None or best.cost <= max(good, log2(len(sizes) + 1) + 3) or not best.complete:
+        return best
+    even = [1.0] * len(logs)
+    counts, weighted = initial_fills(near, even, deadline), initial_fills(near, logs, deadline)
+    fills = {"min-fill": counts, "weighted min-fill": weighted}
+    for attempt in range(restarts if counts and weighted else 0):
+        if time.monotonic() > deadline or best.cost <= good:
+            break
+        rule = RULES[attempt % len(RULES)]
+        noise = NOISE[attempt % len(NOISE)] if attempt else 0.0
+        known = fills.get(rule)
+        found = eliminate(near, logs, rule, known, noise, draw, deadline, best.cost, last)
+        best = found or best
+    return best
+
+
+def initial_fills(
+    near: Neighbours, weights: Sequence[float], deadline: float = inf
+) -> list[float] | None:
+    """For each variable the edges missing among its neighbours, None where time runs out.
+
+    An edge counts by the product of its ends' weights. Hubs get an estimate.
+    """
+    fills = []
+    for v, own in enumerate(near):
+        if v % CHECK == 0 and time.monotonic() > deadline:
+            return None
+        if len(own) > HUB:
+            fills.append(float(len(own) ** 2))
+            continue
+        missing = (weights[u] * sum([weights[w] for w in own - near[u] if w != u]) for u in own)
+        fills.append(sum(missing) / 2 if len(own) > 1 else 0.0)
+    return fills
+
+
+def eliminate(
+    near: Neighbours,
+    logs: Sequence[float],
+    rule: str,
+    fills: list[float] | None = None,
+    noise: float = 0.0,
+    draw: random.Random | None = None,
+    deadline: float = inf,
+    most: float = inf,
+    last: frozenset[int] = frozenset(),
+) -> Order | None:
+    """One order, greedily: next is the variable of least score at its time.
+
+    Returns:
+        The order; None where its cost reaches `most`, or the deadline passes.
+    """
+    graph = _Graph([set(own) for own in near], logs, rule, list(fills or ()), noise, draw, last)
+    heap = [(graph.key(v), v) for v in range(len(near))]
+    heapq.heapify(heap)
+    current = {v: key for key, v in heap}
+    limit, total, width, cliques = 2.0**most if most < 1000 else inf, 0.0, 0.0, []
+    while heap:
+        key, v = heapq.heappop(heap)
+        if current.get(v) != key:
+            continue  # there is a newer entry
+        if len(cliques) % CHECK == 0 and time.monotonic() > deadline:
+            return None
+        weight = graph.weight(v)
+        if weight > HOPELESS and limit == inf:
+            rest = sorted(current, key=lambda u: (u in last, graph.weight(u)))
+            return Order([*cliques, *((u,) for u in rest)], inf, inf, rule, complete=False)
+        del current[v]
+        cliques.append((v, *graph.near[v]))
+        width, total = max(width, weight), total + 2.0 ** min(weight, 1000)
+        if total >= limit:
+            return None
+        for w in graph.remove(v):
+            if w in current and (key := graph.key(w)) != current[w]:
+                current[w] = key
+                heapq.heappush(heap, (key, w))
+    return Order(cliques, width, log2(total) if total else 0.0, rule)
+
+
+@dataclass
+class _Graph:
+    """A graph that loses its variables, with the number of edges each would add."""
+
+    near: Neighbours
+    logs: Sequence[float]
+    rule: str
+    fills: list[float]
+    noise: float
+    draw: random.Random | None
+    last: frozenset[int]
+    front: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        weighted = self.rule == "weighted min-fill"
+        self.weights = self.logs if weighted else [1.0] * len(self.near)
+
+    def weight(self, v: int) -> float:
+        """Log2 of the entries of the clique that v would make."""
+        logs = self.logs
+        return logs[v] + sum(logs[u] for u in self.near[v])
+
+    def key(self, v: int) -> tuple[bool, bool, float, float]:
+        """What is compared: kept to the end or not, away from the front or not, score, tie-break.
+
+        The front starts at a random variable.
+        """
+        chance = self.draw.random() if self.draw else 0.0
+        late, noise = v in self.last, 1 + self.noise * chance
+        if self.fills:
+            return late, False, (self.fills[v] + 1) * noise, self.weight(v)
+        away = self.rule == "front" and v not in self.front
+        return late, away, chance if away else self.weight(v) * noise, chance
+
+    def remove(self, v: int) -> set[int]:
+        """Join v's neighbours and take v out; the variables whose score changed."""
+        return self._remove_filling(v) if self.fills else self._remove(v)
+
+    def _remove(self, v: int) -> set[int]:
+        near, own = self.near, self.near[v]
+        self.front |= own
+        for u in own:
+            joined = near[u]
+            joined |= own
+            joined.discard(u)
+            joined.discard(v)
+        return own
+
+    def _remove_filling(self, v: int) -> set[int]:
+        near, fills, own, weights = self.near, self.fills, self.near[v], self.weights
+        changed = set(own)
+        if fills[v] > 1e-9:
+            for a, b in combinations(own, 2):
+                if b in near[a]:
+                    continue
+                common = near[a] & near[b]
+                edge = weights[a] * weights[b]
+                for w in common:  # they miss one edge less
+                    fills[w] -= edge
+                changed |= common
+                fills[a] += weights[b] * sum([weights[w] for w in near[a] - common])
+                fills[b] += weights[a] * sum([weights[w] for w in near[b] - common])
+                near[a].add(b)
+                near[b].add(a)
+        for u in own:  # now a clique: pairs of v and what only u knows are missed no more
+            only = near[u] - own
+            fills[u] -= weights[v] * (sum([weights[w] for w in only]) - weights[v])
+            near[u].discard(v)
+        changed.discard(v)
+        return changed

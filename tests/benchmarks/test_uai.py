@@ -1,0 +1,62 @@
+"""Scores of UAI answers, from numbers worked out by hand."""
+
+from math import log, sqrt
+
+import numpy as np
+import pytest
+from benchmarks.uai import page, score
+from benchmarks.uai.run import Result, rows
+
+from undirected.io.uai import UaiModel, write_marginals, write_partition, write_state
+
+MODEL = UaiModel((2, 3), ((0, 1), (1,)), (np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0, 0.0])))
+
+
+def test_marginals(tmp_path):
+    truth = [np.array([1.0, 0.0]), np.array([0.2, 0.3, 0.5])]
+    write_marginals(tmp_path / "a.MAR", truth)
+    again = score.read_marginals(tmp_path / "a.MAR")
+    assert [table.tolist() for table in again] == [table.tolist() for table in truth]
+    assert score.score_marginals(truth, truth) == 100
+    uniform = [np.full(2, 0.5), np.full(3, 1 / 3)]
+    assert score.score_marginals(uniform, truth) == 0
+    wrong = [np.array([0.0, 1.0]), truth[1]]
+    assert score.hellinger(wrong, truth) == pytest.approx(0.5)
+    assert score.score_marginals(wrong, truth) == 0
+    half = [np.array([0.5, 0.5]), truth[1]]
+    own, all_uniform = sqrt(1 - sqrt(0.5)) / 2, score.hellinger(uniform, truth)
+    assert score.score_marginals(half, truth) == pytest.approx(100 * (1 - own / all_uniform))
+
+
+def test_partition(tmp_path):
+    write_partition(tmp_path / "a.PR", log(1000.0))
+    assert score.read_partition(tmp_path / "a.PR") == pytest.approx(log(1000.0))
+    assert score.trivial_log_z(MODEL, {}) == pytest.approx(log(6) + log(2.5) + log(1.0))
+    assert score.trivial_log_z(MODEL, {1: 1}) == pytest.approx(log(2) + log(2.5) + log(2.0))
+    assert score.score_partition(5.0, 4.0, 8.0) == 75
+    assert score.score_partition(-np.inf, 4.0, 8.0) == 0
+
+
+def test_states(tmp_path):
+    write_state(tmp_path / "a.MAP", [1, 1])
+    state = score.read_state(tmp_path / "a.MAP")
+    assert score.log_value(MODEL, state) == pytest.approx(log(4 * 2))
+    assert score.log_value(MODEL, np.array([1, 2])) == -np.inf
+    assert score.map_gap(-102.0, -100.0) == pytest.approx(0.02)
+    assert score.score_map(-100.0, -100.0) == 100
+    assert score.score_map(-np.inf, -100.0) == 0
+
+
+def test_rows_and_bars():
+    results = [
+        Result("Grids_1", "ours", "mar", 90.0, 1.0),
+        Result("Grids_2", "ours", "mar", 70.0, 3.0),
+        Result("DBN_1", "ours", "mar", 50.0, 2.0, trouble="late"),
+    ]
+    record = {"rows": [vars(row) for row in rows(results)]}
+    assert page.by_family(record)["mar"] == {
+        "all": {"ours": 70.0},
+        "Grids": {"ours": 80.0},
+        "DBN": {"ours": 50.0},
+    }
+    assert page.chart({"ours": 70.0, "peer": 30.0}).count("<rect") == 2

@@ -1,0 +1,166 @@
+"""The junction tree against enumeration: sums, maxima, both, samples, the best few states."""
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.inference.networks.random_networks import joint_logs, log_sum, marginal, random_network
+from undirected.inference.networks import blocks, conditioning, junction_tree
+from undirected.inference.networks.cliques import CliqueTree, clique_tree
+from undirected.inference.networks.junction_tree import JunctionTree
+from undirected.inference.networks.network import Network
+from undirected.inference.networks.orders import find_order
+from undirected.inference.networks.simplify import Inconsistent, simplify
+from undirected.inference.networks.states import best_state, best_states, sample_states
+
+
+def tree_of(network: Network, last: frozenset[int] = frozenset()) -> CliqueTree:
+    order = find_order(network.cardinalities, network.scopes, restarts=4, good=0, last=last)
+    assert order is not None
+    return clique_tree(network.cardinalities, network.scopes, order, last)
+
+
+def near(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-9 * max(1.0, abs(b))
+
+
+@pytest.fixture(params=["whole", "blocks"])
+def pieces(request, monkeypatch) -> None:
+    """Cliques in one piece, and in blocks of a few entries with threads."""
+    if request.param == "blocks":
+        monkeypatch.setattr(junction_tree, "SMALL", 0)
+        monkeypatch.setattr(junction_tree, "KEPT", 0)
+        monkeypatch.setattr(blocks, "BLOCK", 4)
+        monkeypatch.setattr(blocks, "THREADS", 2)
+
+
+@pytest.mark.usefixtures("pieces")
+def test_two_hundred_networks_equal_enumeration() -> None:
+    possible = 0
+    for seed in range(200):
+        network, given = random_network(seed)
+        logs = joint_logs(network, given)
+        if logs.max() == -np.inf:
+            with pytest.raises(Inconsistent):
+                conditioning.marginals(*_planned(network, given)[1:])
+            continue
+        possible += 1
+        small, own, tree = _planned(network, given)
+        log_z, found = conditioning.marginals(own, tree)
+        assert near(log_z, float(log_sum(logs))), seed
+        assert near(conditioning.log_partition(own, tree), log_z), seed
+        for v, table in enumerate(small.marginals(found)):
+            np.testing.assert_allclose(table, marginal(logs, v), atol=1e-9, err_msg=f"{seed} {v}")
+        every = frozenset(range(len(own.cardinalities)))
+        value, state = conditioning.maximum(own, tree, every)
+        assert near(value, logs.max()), seed
+        assert near(float(logs[tuple(small.state(state))]), logs.max()), seed
+    assert possible > 120
+
+
+def _planned(network: Network, given: dict[int, int]):
+    small = simplify(network, given)
+    return small, small.network, tree_of(small.network)
+
+
+def test_joint_probabilities_of_tables_in_any_order_of_axes() -> None:
+    for seed in range(40):
+        network, _ = random_network(seed)
+        logs = joint_logs(network)
+        if logs.max() == -np.inf:
+            continue
+        tree = JunctionTree(network, tree_of(network))
+        tree.collect()
+        for scope, found in zip(network.scopes, tree.distribute(network.scopes), strict=True):
+            wanted = marginal(logs, *scope).transpose(np.argsort(np.argsort(scope)))
+            np.testing.assert_allclose(found, wanted, atol=1e-9, err_msg=f"{seed} {scope}")
+
+
+def test_a_cutset_changes_nothing() -> None:
+    rng = np.random.default_rng(5)
+    pairs = [(i, j) for i in range(7) for j in range(i)]
+    tables = tuple(rng.normal(size=(3, 3)) * 3 for _ in pairs)
+    network = Network((3,) * 7, tuple(pairs), tables)
+    tree = tree_of(network)
+    cut = conditioning.choose_cutset(tree, 2 * 3**5)
+    assert cut
+    assert conditioning.stored_entries(conditioning.sliced(tree, cut)) <= 2 * 3**5
+    log_z, found = conditioning.marginals(network, tree, cut)
+    logs = joint_logs(network)
+    assert near(log_z, float(log_sum(logs)))
+    for v, table in enumerate(found):
+        np.testing.assert_allclose(table, marginal(logs, v), atol=1e-10)
+    every = frozenset(range(7))
+    value, state = conditioning.maximum(network, tree, every, cut)
+    assert near(value, logs.max()) and logs[tuple(state)] == logs.max()
+
+
+def test_marginal_map() -> None:
+    for seed in range(60):
+        network, _ = random_network(seed)
+        logs = joint_logs(network)
+        if logs.max() == -np.inf:
+            continue
+        rng = np.random.default_rng(seed)
+        kept = frozenset(v for v in range(logs.ndim) if rng.random() < 0.4)
+        wanted = log_sum(logs, tuple(v for v in range(logs.ndim) if v not in kept))
+        tree = JunctionTree(network, tree_of(network, kept), maximised=kept)
+        value, state = tree.collect(), best_state(tree)
+        assert near(value, float(wanted.max())), seed
+        assert near(float(wanted[tuple(state[sorted(kept)])]), value), seed
+        assert all((state[v] >= 0) == (v in kept) for v in range(logs.ndim))
+
+
+def test_the_best_few_states() -> None:
+    for seed in range(60):
+        network, _ = random_network(seed)
+        logs = joint_logs(network)
+        if logs.max() == -np.inf:
+            continue
+        every = frozenset(range(logs.ndim))
+        tree = JunctionTree(network, tree_of(network), maximised=every)
+        states, values = best_states(tree, tree.collect(), 6)
+        wanted = np.sort(logs[logs > -np.inf])[::-1][:6]
+        np.testing.assert_allclose(values, wanted, rtol=1e-9, atol=1e-9, err_msg=f"{seed}")
+        assert len({tuple(state) for state in states.tolist()}) == len(wanted)
+        own = [logs[tuple(state)] for state in states]
+        np.testing.assert_allclose(own, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_samples_have_the_probabilities_of_the_states() -> None:
+    """Chi-squared of 11 degrees of freedom above 45 by chance: 5e-6. Twice the field fails."""
+    rng = np.random.default_rng(2)
+    tables = rng.normal(size=(2, 3)), rng.normal(size=(3, 2))
+    network = Network((2, 3, 2), ((0, 1), (1, 2)), tables)
+    tree = JunctionTree(network, tree_of(network))
+    tree.collect()
+    drawn = sample_states(tree, 20_000, rng)
+    counts = np.zeros((2, 3, 2))
+    np.add.at(counts, tuple(drawn.T), 1)
+
+    def distance(logs: np.ndarray) -> float:
+        wanted = marginal(logs, 0, 1, 2) * len(drawn)
+        return float(((counts - wanted) ** 2 / wanted).sum())
+
+    assert distance(joint_logs(network)) < 45
+    assert distance(2 * joint_logs(network)) > 450
+
+
+def test_a_range_beyond_plain_numbers() -> None:
+    """The likely states of neighbours exclude each other: every product underflows."""
+    strong = np.array([[0.0, -900.0], [-900.0, -2000.0]])
+    twist = np.array([[-2000.0, -900.0], [-900.0, 0.0]])
+    network = Network((2, 2, 2), ((0, 1), (1, 2), (0, 2)), (strong, twist, strong + 1.0))
+    log_z, found = conditioning.marginals(network, tree_of(network))
+    logs = joint_logs(network)
+    assert near(log_z, float(log_sum(logs)))
+    for v, table in enumerate(found):
+        np.testing.assert_allclose(table, marginal(logs, v), atol=1e-12)
+
+
+def test_the_deadline_is_kept() -> None:
+    network, _ = random_network(3)
+    tree = JunctionTree(network, tree_of(network), deadline=time.monotonic() - 1)
+    with pytest.raises(blocks.OutOfTime):
+        tree.collect()
