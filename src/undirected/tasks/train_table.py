@@ -365,6 +365,24 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
     return bits
 
 
+def score_name(settings: Settings, valid: np.ndarray) -> tuple[str, float]:
+    """What `FitResult.best` is, and the sign with which it is told: bits are the fewer the better.
+
+    The names are "log_likelihood", "pseudo_log_likelihood", "bits_per_target" (of random queries),
+    "bits_per_output" (of a conditional model) and "bits_per_held_out_entry".
+    """
+    if settings.model == "mixture-rbm":
+        return "log_likelihood", 1.0
+    if settings.model == "conditional":
+        return "bits_per_output", -1.0
+    plain = settings.model in ("rbm", "ising")
+    if plain and settings.method == "query-training":
+        return "bits_per_target", -1.0
+    if settings.model == "nonnegative" or (plain and not np.isnan(valid).any()):
+        return "pseudo_log_likelihood", 1.0
+    return "bits_per_held_out_entry", -1.0
+
+
 _losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being fitted
 
 
