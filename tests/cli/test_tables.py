@@ -166,7 +166,7 @@ def test_every_model_is_fitted_and_asked(run, tmp_path, model, more):  # noqa: F
     kinds = {
         "gaussian": lambda x: f"{x + 0.1 * rng.normal():.2f}",
         "nonnegative": lambda x: f"{abs(x + 0.1 * rng.normal()):.2f}",
-        "potts": lambda x: ["low", "mid", "high"][x + int(rng.random() < 0.1) * (1 - x)],
+        "potts": lambda x: ["low", "mid", "high"][x + int(rng.random() < 0.3)],
     }
     word = kinds.get(model, lambda x: ["no", "yes"][x])
     lines = ["a,b,c", *(",".join(word(int(x)) for _ in "abc") for x in first)]

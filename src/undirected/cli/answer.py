@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from undirected.cli import console
 from undirected.cli.choices import QUERY_METHODS, check_choice
 from undirected.cli.columns import is_plain, read_by_schema
-from undirected.core.columns import Column, Schema
+from undirected.core.columns import Column, Kind, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
 from undirected.core.layout import Domain
@@ -216,7 +216,7 @@ def query_table(
     console.result(summary, js, lines + ([f"Wrote {completion}"] if completion else []))
 
 
-KINDS = {Domain.REAL: "real", Domain.NONNEGATIVE: "nonnegative"}
+KINDS: dict[Domain, Kind] = {Domain.REAL: "real", Domain.NONNEGATIVE: "nonnegative"}
 
 
 def schema_of(saved: Saved) -> Schema:
@@ -224,7 +224,9 @@ def schema_of(saved: Saved) -> Schema:
     if saved.schema is not None:
         return saved.schema
     blocks = [block for block in saved.model.layout.blocks if block.visible]
-    kinds = [KINDS.get(block.domain, "binary") for block in blocks for _ in range(block.size)]
+    kinds: list[Kind] = [
+        KINDS.get(block.domain, "binary") for block in blocks for _ in range(block.size)
+    ]
     columns = [
         Column(name, "binary", ("0", "1")) if kind == "binary" else Column(name, kind)
         for name, kind in zip(saved.names, kinds, strict=True)
@@ -262,8 +264,11 @@ def _write_answers(
     if frame is not None:
         write_frame(out, filled(frame.cells, answers, len(frame)), saved.schema)
         return
-    found = [a.mean if a.probabilities is None else a.probabilities[:, 1] for a in answers]
-    _write_numbers(out, np.where(np.isnan(values), np.stack(found, 1), values), saved.names)
+    found = np.stack(
+        [np.asarray(a.mean if a.probabilities is None else a.probabilities[:, 1]) for a in answers],
+        1,
+    )
+    _write_numbers(out, np.where(np.isnan(values), found, values), saved.names)
 
 
 def _write_rows(saved: Saved, out: Path, values: np.ndarray) -> None:

@@ -55,7 +55,7 @@ def _of_one_kind(cells: Any) -> list[Any]:
     if all(c is None or isinstance(c, str) for c in words):
         return words
     if not any(isinstance(c, str) for c in words):
-        return [c.item() if hasattr(c, "item") else c for c in words]
+        return [c.item() if isinstance(c, np.generic) else c for c in words]
     numbers = [None if c is None else as_number(as_word(c)) for c in words]
     if all((n is None) == (c is None) for n, c in zip(numbers, words, strict=True)):
         return numbers

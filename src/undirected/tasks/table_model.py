@@ -208,7 +208,9 @@ class TableModel:
     def _table_units(self) -> TableUnits | None:
         if has_columns(self.model):
             return self.model.table
-        return same_states(TableUnits.of(self.schema)) if isinstance(self.model, Potts) else None
+        if isinstance(self.model, Potts) and len(self.schema) == len(self.model.fields):
+            return same_states(TableUnits.of(self.schema))
+        return None
 
     def _by_column(self, values: np.ndarray, found: Answers) -> list[ColumnAnswer]:
         table = self._table_units()
