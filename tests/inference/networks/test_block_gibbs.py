@@ -71,7 +71,7 @@ def test_chains_come_close_and_know_how_close(monkeypatch):
         assert error < 30 * chains.error() + 1e-5
         errors.append(error)
 
-    assert max(errors) < 2e-3
+    assert max(errors) < 1e-2
 
     def frozen(self, tree, key, deadline=np.inf):
         before = self.state.copy()
@@ -81,7 +81,7 @@ def test_chains_come_close_and_know_how_close(monkeypatch):
 
     original = BlockGibbs.move
     monkeypatch.setattr(block_gibbs.BlockGibbs, "move", frozen)
-    assert max(chain_error(network)[0] for network in networks) > 2e-3
+    assert max(chain_error(network)[0] for network in networks) > 5e-2
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -38,6 +38,9 @@ def random_block(
 ) -> Block:
     """Eliminate along an order, and fix random members of each clique that is too large.
 
+    One variable, drawn at random, is never fixed: so each is free now and then, whatever hangs on
+    it, and chains that draw such blocks can reach every state.
+
     Args:
         network: the network.
         order: of elimination of all variables.
@@ -48,6 +51,7 @@ def random_block(
     logs = [log2(k) for k in network.cardinalities]
     graph = [set(own) for own in near or neighbours(len(logs), network.scopes)]
     chance = key.random(len(logs))
+    free = int(key.integers(len(logs)))
     fixed: set[int] = set()
     kept = []
     for v in order:
@@ -55,14 +59,14 @@ def random_block(
             continue
         clique = graph[v]
         weight = logs[v] + sum(logs[u] for u in clique)
-        while weight > bound and clique:
+        while weight > bound and clique - {free}:
             # Of the others the likeliest to go are those that many variables hang on.
-            gone = max(clique, key=lambda u: len(graph[u]) * chance[u])
-            fixed.add(gone)
+            gone = max(clique - {free}, key=lambda u: len(graph[u]) * chance[u])
             weight -= logs[gone]
-            for u in graph[gone]:
-                graph[u].discard(gone)
-            graph[gone] = set()
+            _fix(gone, graph, fixed)
+        if weight > bound and v != free:
+            _fix(v, graph, fixed)
+            continue
         kept.append(v)
         for u in clique:
             own = graph[u]
@@ -70,6 +74,14 @@ def random_block(
             own.discard(u)
             own.discard(v)
     return Block(kept, sorted(fixed))
+
+
+def _fix(v: int, graph: list[set[int]], fixed: set[int]) -> None:
+    """Put a variable into the cutset, and take it from the graph."""
+    fixed.add(v)
+    for u in graph[v]:
+        graph[u].discard(v)
+    graph[v] = set()
 
 
 def condition(network: Network, block: Block, state: Int[np.ndarray, " n"]) -> Network:

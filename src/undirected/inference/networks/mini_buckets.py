@@ -221,5 +221,5 @@ def decode(buckets: MiniBuckets) -> Int[np.ndarray, " n"]:
     state = np.zeros((1, len(buckets.order)), int)
     for v, minis in zip(reversed(buckets.order), reversed(buckets.buckets), strict=True):
         if minis:
-            state[0, v] = int(sum(mini.rows(state)[0] for mini in minis).argmax())
+            state[0, v] = int(np.sum([mini.rows(state)[0] for mini in minis], 0).argmax())
     return state[0]

@@ -80,10 +80,10 @@ def _costs(table: Float[np.ndarray, "*states"]) -> list[float | None]:
 
 def _run(command: list[str], deadline: float) -> None:
     """Run a process until the deadline at the latest; what it prints is thrown away."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     left = None if deadline == inf else max(deadline - time.monotonic() - 0.2, 0.1)
-    with subprocess.Popen(command, env=environment, **quiet) as process:
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(command, env=environment, stdout=nowhere, stderr=nowhere) as process:
         try:
             process.wait(left)
         except BaseException as stopped:
