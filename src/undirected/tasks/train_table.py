@@ -32,7 +32,7 @@ from undirected.learning.fit import Log
 from undirected.learning.mixture import Mixture
 from undirected.models import RBM, Ising, MixtureRBM
 from undirected.sampling import BlockGibbs, Gibbs, MixtureGibbs
-from undirected.tasks.entries import entry_bits
+from undirected.tasks.entries import entry_bits, observed_mean
 from undirected.tasks.learn import falling_adam
 from undirected.tasks.mixture_start import (
     best_of,
@@ -343,8 +343,10 @@ def new_model(train: np.ndarray, settings: Settings, mixture: Mixture) -> Any:
 
 
 def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], float] | None:
-    """What tells the best step, higher is better: pseudo-likelihood, or bits of random queries.
+    """What tells the best step, higher is better: (pseudo-)likelihood, or bits of random queries.
 
+    Pseudo-likelihood knows nothing of the weights of clusters: where log Z is known exactly, the
+    likelihood decides.
     Of rows with holes, minus the bits of observed entries that are hidden and asked for.
     """
     if not len(valid):
@@ -355,6 +357,8 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
         if np.isnan(valid).any():
             some = valid[:MOST_JUDGED]
             return lambda model, _: -entry_bits(model, some).mean
+        if settings.method == "exact":  # log Z costs no more than a step did
+            return lambda model, _: observed_mean(model, valid, float(Exact()(model).log_z))
         return lambda model, _: pseudo_log_likelihood(model, valid).mean
     targets = jnp.asarray(questions(valid, settings.seed))
 
@@ -378,7 +382,10 @@ def score_name(settings: Settings, valid: np.ndarray) -> tuple[str, float]:
     plain = settings.model in ("rbm", "ising")
     if plain and settings.method == "query-training":
         return "bits_per_target", -1.0
-    if settings.model == "nonnegative" or (plain and not np.isnan(valid).any()):
+    whole = not np.isnan(valid).any()
+    if plain and whole and settings.method == "exact":
+        return "log_likelihood", 1.0
+    if settings.model == "nonnegative" or (plain and whole):
         return "pseudo_log_likelihood", 1.0
     return "bits_per_held_out_entry", -1.0
 
