@@ -36,7 +36,7 @@ def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
         options = [v for v in options if slices_after[v] <= MOST_SLICES]
         if not options:
             return None
-        cost = {v: sliced(tree, (v,)).entries * slices_after[v] for v in options}
+        cost = {v: sliced(tree, (v,)).work * slices_after[v] for v in options}
         v = min(options, key=cost.__getitem__)
         slices = slices_after[v]
         cut.append(v)
@@ -144,9 +144,9 @@ def maximum(
 
 
 def work(tree: CliqueTree, cut: tuple[int, ...]) -> float:
-    """Log2 of the entries of all cliques over all slices."""
+    """Log2 of the work on all cliques over all slices."""
     sizes = {}
     for clique in tree.cliques:
         sizes.update(zip(clique.scope, clique.shape, strict=True))
     many = prod(sizes[v] for v in cut)
-    return log2(max(sliced(tree, cut).entries * many, 1))
+    return log2(max(sliced(tree, cut).work * many, 1))

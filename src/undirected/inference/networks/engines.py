@@ -122,8 +122,8 @@ def plan_exact(
     )
     if order is None or order.width > 40:
         return None
-    tree = clique_tree(network.cardinalities, network.scopes, order, last)
-    if tree.entries * rate > EXACT_SHARE * budget.left:
+    tree = clique_tree(network.cardinalities, network.scopes, order, last, task != "map")
+    if tree.work * rate > EXACT_SHARE * budget.left:
         return None  # a cutset never makes it less work
     cut = conditioning.choose_cutset(tree, budget.memory // ENTRY)
     if cut is None or (cut and task == "mmap"):
