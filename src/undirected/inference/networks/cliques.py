@@ -56,8 +56,18 @@ class Clique:
         """The entries that would take as long to sum one by one."""
         if self.split is None:
             return self.size
-        sizes = dict(zip(self.scope, self.shape, strict=True))
-        return min(self.split.seconds(sizes, self.separator) / BLOCK_RATE, self.size)
+        return self.split.seconds(self.sizes, self.separator) / BLOCK_RATE
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """The number of states of each variable."""
+        return dict(zip(self.scope, self.shape, strict=True))
+
+    @property
+    def held(self) -> int:
+        """Entries of the largest table in the work on it."""
+        factor = 0 if self.split is None else self.split.largest(self.sizes)
+        return max(self.separator_size, factor)
 
     def axes(self, scope: Scope) -> tuple[int, ...]:
         """The shape in which a table over a part of the clique, in its order, meets the others."""
@@ -98,10 +108,9 @@ class CliqueTree:
         """Of all clique tables together: the work of one pass block by block."""
         return sum(clique.size for clique in self.cliques)
 
-    @property
-    def work(self) -> float:
-        """The same where some cliques are summed faster."""
-        return sum(clique.work for clique in self.cliques)
+    def work(self, threads: int = 1) -> float:
+        """The same where some cliques are summed faster; threads share those that are not."""
+        return sum(c.size / threads if c.split is None else c.work for c in self.cliques)
 
     @property
     def stored(self) -> int:
@@ -129,7 +138,7 @@ def clique_tree(
         return whole
     alone = frozenset(v for clique in slow for v in clique.scope[: clique.gone])
     apart = _joined_tree(sizes, scopes, order, last, sums, alone)
-    return min(whole, apart, key=lambda tree: tree.work)
+    return min(whole, apart, key=lambda tree: tree.work())
 
 
 def _joined_tree(
@@ -185,33 +194,42 @@ def _wired(
     for k, scope in enumerate(scopes):
         if scope:
             cliques[home[min(scope, key=when.__getitem__)]].tables.append(k)
-    for clique in cliques:
-        if clique.size > LARGE and not (sums and _contract(clique, cliques, scopes)):
-            _sort_separator(clique, cliques)
+    for clique in reversed(cliques):  # parents first: their order decides about ties
+        if clique.size > LARGE:
+            place = {v: i for i, v in enumerate(cliques[clique.parent].scope)}
+            if not (sums and _contract(clique, cliques, scopes, place)):
+                _sort_separator(clique, cliques, place)
     return CliqueTree(cliques, when, home)
 
 
-def _contract(clique: Clique, cliques: list[Clique], scopes: Sequence[Scope]) -> bool:
-    """Split the inputs in two where that is faster, and sort the separator for it."""
+def _contract(
+    clique: Clique, cliques: list[Clique], scopes: Sequence[Scope], place: dict[int, int]
+) -> bool:
+    """Split the inputs in two where that is faster, and sort the separator for it.
+
+    Variables of one kind keep the order that they have in the parent, so that fewer have to change
+    places there.
+    """
     inputs = [scopes[k] for k in clique.tables]
     inputs += [cliques[c].separator for c in clique.children]
-    sizes = dict(zip(clique.scope, clique.shape, strict=True))
+    sizes = clique.sizes
     clique.split = find_split(sizes, clique.separator, inputs)
     if clique.split is None:
         return False
-    clique.scope = clique.scope[: clique.gone] + clique.split.separator(clique.separator)
+    separator = sorted(clique.separator, key=place.__getitem__) if place else clique.separator
+    clique.scope = clique.scope[: clique.gone] + clique.split.separator(separator)
     clique.shape = tuple([sizes[v] for v in clique.scope])
     return True
 
 
-def _sort_separator(clique: Clique, cliques: list[Clique]) -> None:
+def _sort_separator(clique: Clique, cliques: list[Clique], place: dict[int, int]) -> None:
     """Put variables that all large inputs know last: long runs of memory are then in step."""
     weight = dict.fromkeys(clique.scope, 0)
     for c in clique.children:
         for v in cliques[c].separator:
             weight[v] += cliques[c].separator_size
     first, scope = clique.gone, clique.scope
-    last = sorted(range(first, len(scope)), key=lambda i: weight[scope[i]])
+    last = sorted(range(first, len(scope)), key=lambda i: (weight[scope[i]], place[scope[i]]))
     order = [*range(first), *last]
     clique.scope = tuple(scope[i] for i in order)
     clique.shape = tuple(clique.shape[i] for i in order)

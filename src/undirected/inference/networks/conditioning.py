@@ -29,14 +29,14 @@ def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
     cut: list[int] = []
     slices = 1
     while stored_entries(tree) > most:
-        wide = max(tree.cliques, key=lambda clique: clique.separator_size)
-        sizes = dict(zip(wide.separator, wide.shape[wide.gone :], strict=True))
+        wide = max(tree.cliques, key=lambda clique: clique.held)
+        sizes = wide.sizes
         options = [v for v, k in sizes.items() if k > 1]
         slices_after = {v: slices * sizes[v] for v in options}
         options = [v for v in options if slices_after[v] <= MOST_SLICES]
         if not options:
             return None
-        cost = {v: sliced(tree, (v,)).work * slices_after[v] for v in options}
+        cost = {v: sliced(tree, (v,)).work() * slices_after[v] for v in options}
         v = min(options, key=cost.__getitem__)
         slices = slices_after[v]
         cut.append(v)
@@ -45,8 +45,8 @@ def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
 
 
 def stored_entries(tree: CliqueTree) -> int:
-    """Entries held at once at most: all messages, sums on the way back, and copies for threads."""
-    largest = max((clique.separator_size for clique in tree.cliques), default=1)
+    """Entries held at once at most: all messages, sums on the way back, and what is worked on."""
+    largest = max((clique.held for clique in tree.cliques), default=1)
     return 2 * tree.stored + 4 * largest
 
 
@@ -143,10 +143,10 @@ def maximum(
     return best, state
 
 
-def work(tree: CliqueTree, cut: tuple[int, ...]) -> float:
+def work(tree: CliqueTree, cut: tuple[int, ...], threads: int = 1) -> float:
     """Log2 of the work on all cliques over all slices."""
     sizes = {}
     for clique in tree.cliques:
         sizes.update(zip(clique.scope, clique.shape, strict=True))
     many = prod(sizes[v] for v in cut)
-    return log2(max(sliced(tree, cut).work * many, 1))
+    return log2(max(sliced(tree, cut).work(threads) * many, 1))

@@ -25,8 +25,8 @@ GEMM_RATE, WRITE_RATE, FACTOR_RATE, CALL = 0.15e-9, 6e-9, 20e-9, 0.5e-6
 
 Measured on one core of a server with AVX2, with OpenBLAS.
 """
-FACTOR_LEAST = 2**22
-"""Entries that a factor may always have; else it is at most as large as the largest message."""
+FACTOR_MOST = 2**27
+"""Entries of a factor."""
 STARTS = 12
 """Pairs of inputs, those that share least first, that groups grow from."""
 CHUNK = 2**27
@@ -52,6 +52,10 @@ class Split(NamedTuple):
         """The variables of a separator sorted: those of both groups, of the left, of the right."""
         left, right = self.knows
         return tuple(sorted(scope, key=lambda v: (v not in right) + 2 * (v not in left)))
+
+    def largest(self, sizes: Mapping[int, int]) -> int:
+        """The entries of the larger factor."""
+        return max(_entries(sizes, own) for own in self.knows)
 
     def seconds(self, sizes: Mapping[int, int], separator: Iterable[int]) -> float:
         """What the sum should take on one core."""
@@ -90,10 +94,8 @@ def find_split(
     )
     found = [_grown(logs, sizes, separator, items, *pair) for pair in pairs[:STARTS]]
     best = min(found, key=lambda split: split.seconds(sizes, separator))
-    largest = max(_entries(sizes, own) for own, _ in items)
-    limit = max(FACTOR_LEAST, largest, _entries(sizes, separator))
     whole = BLOCK_RATE * _entries(sizes, sizes)
-    fits = max(_entries(sizes, own) for own in best.knows) <= limit
+    fits = best.largest(sizes) <= FACTOR_MOST
     return best if fits and best.seconds(sizes, separator) < whole else None
 
 
@@ -191,8 +193,7 @@ class Factors:
     @property
     def safe(self) -> bool:
         """Whether no product of two entries can be too small for a plain number."""
-        least = [np.min(x, where=x > 0, initial=1.0) for x in (self.left, self.right)]
-        return float(least[0]) * float(least[1]) > SAFE
+        return smallest(self.left) * smallest(self.right) > SAFE
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -258,6 +259,11 @@ class Factors:
             for j in range(0, l, rows):
                 check_time(self.deadline)
                 yield slice(i, i + step), slice(j, j + rows)
+
+
+def smallest(values: Table) -> float:
+    """The smallest entry above 0 of those up to 1."""
+    return float(np.min(values, where=values > 0, initial=1.0))
 
 
 def joined(inputs: Sequence[Table]) -> Table:

@@ -17,19 +17,26 @@ from undirected.inference.networks.blocks import THREADS, OutOfTime
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.marginal_map import climb
 from undirected.inference.networks.network import Network
-from undirected.inference.networks.orders import find_order
+from undirected.inference.networks.orders import Order, find_order
 from undirected.inference.networks.simplify import simplify
 
-RATES = {"pr": 15e-9, "mar": 30e-9, "map": 15e-9, "mmap": 20e-9}
+RATES = {"pr": 10e-9, "mar": 26e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
 PER_CLIQUE = 6e-5
 """Seconds for a clique, however small."""
-ORDER_SHARE, EXACT_SHARE = 0.15, 0.6
-"""Of the time that is left: to look for orders, and what an exact engine may need by its plan."""
-PATIENCE = 0.75
+ORDER_SHARES, EXACT_SHARE = (0.15, 0.35), 0.7
+"""Of the time that is left: to look for orders, and longer where the first is too costly; and what
+an exact engine may need by its plan."""
+SEARCH_RATE = 0.2
+"""Of the time of an order, which products of matrices and better orders cut: what is searched."""
+MOST_ORDERS, HOPELESS = 10**6, 45.0
+"""Orders that are tried, and log2 of the entries of a table that no cutset makes small."""
+PATIENCE = 0.85
 """Of the time that is left: when an exact engine that takes longer than expected is given up."""
 INTERRUPTED = 1.0
 """Seconds for an approximate answer after Ctrl-C ended an exact engine."""
+EASY = 18.0
+"""Log2 of the entries of all tables of an order that is taken without a search for a better one."""
 ENTRY = 8
 """Bytes."""
 
@@ -99,36 +106,90 @@ def answer(
     """
     last = maximised if task == "mmap" else frozenset()
     try:
+        first = find_order(
+            network.cardinalities, network.scopes, budget.deadline, restarts=0, last=last
+        )
+        if first is not None and first.cost <= EASY:
+            plan = plan_tree(network, task, budget, first, last)
+            found = plan and _exact(network, task, budget, plan, maximised)
+            if found is not None:
+                return found
+        parts = grouped(network, first)
+    except KeyboardInterrupt:
+        budget, parts = replace(budget, deadline=time.monotonic() + INTERRUPTED), []
+    if len(parts) < 2:
+        return _whole(network, task, budget, maximised, last)
+    return _by_parts(network, task, budget, maximised, parts)
+
+
+def _whole(
+    network: Network, task: str, budget: Budget, maximised: frozenset[int], last: frozenset[int]
+) -> Outcome:
+    """An answer about a network that hangs together, exact where that fits."""
+    try:
         plan = plan_exact(network, task, budget, last)
         found = plan and _exact(network, task, budget, plan, maximised)
     except KeyboardInterrupt:
         budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
-    if found is not None:
-        return found
+    return found or _approximate(network, task, budget, maximised)
+
+
+def grouped(network: Network, order: Order | None) -> list[list[int]]:
+    """The parts that do not hang together; those that are easy by this order are one."""
     parts = components(network)
-    if len(parts) == 1:
-        return _approximate(network, task, budget, maximised)
-    return _by_parts(network, task, budget, maximised, parts)
+    if order is None or not order.complete:
+        return parts
+    sizes, cost = network.cardinalities, [0.0] * len(network.cardinalities)
+    for clique in order.cliques:
+        cost[clique[0]] = float(np.prod([float(sizes[v]) for v in clique]))
+    hard = [part for part in parts if sum([cost[v] for v in part]) > 2**EASY]
+    easy = [v for part in parts if sum([cost[v] for v in part]) <= 2**EASY for v in part]
+    return [easy, *hard] if easy else hard
 
 
 def plan_exact(
-    network: Network, task: str, budget: Budget, last: frozenset[int] = frozenset()
+    network: Network,
+    task: str,
+    budget: Budget,
+    last: frozenset[int] = frozenset(),
+    part: float = 1.0,
 ) -> Plan | None:
-    """How to answer exactly, None where that is not to be expected within the budget."""
-    until = time.monotonic() + ORDER_SHARE * budget.left
-    rate = RATES[task] / THREADS
-    order = find_order(
-        network.cardinalities, network.scopes, until, budget.seed, last=last, rate=rate
-    )
-    if order is None or order.width > 40:
-        return None
+    """How to answer exactly, None where that is not to be expected within the budget.
+
+    A network that is one of several takes a part of the time to look for orders.
+    """
+    begun, whole, order = time.monotonic(), part * budget.left, None
+    for share in ORDER_SHARES:
+        order = find_order(
+            network.cardinalities,
+            network.scopes,
+            begun + share * whole,
+            budget.seed,
+            MOST_ORDERS,
+            last,
+            rate=RATES[task] * SEARCH_RATE,
+            known=order,
+        )
+        if order is None or order.width > HOPELESS:
+            return None
+        plan = plan_tree(network, task, budget, order, last)
+        if plan is not None:
+            return plan
+    return None
+
+
+def plan_tree(
+    network: Network, task: str, budget: Budget, order: Order, last: frozenset[int]
+) -> Plan | None:
+    """The tree of an order, None where it would not be done within the budget."""
+    rate = RATES[task]
     tree = clique_tree(network.cardinalities, network.scopes, order, last, task != "map")
-    if tree.work * rate > EXACT_SHARE * budget.left:
+    if tree.work(THREADS) * rate > EXACT_SHARE * budget.left:
         return None  # a cutset never makes it less work
     cut = conditioning.choose_cutset(tree, budget.memory // ENTRY)
     if cut is None or (cut and task == "mmap"):
         return None
-    cost = 2.0 ** conditioning.work(tree, cut) * rate
+    cost = 2.0 ** conditioning.work(tree, cut, THREADS) * rate
     seconds = cost + len(tree.cliques) * PER_CLIQUE
     if seconds > EXACT_SHARE * budget.left:
         return None
@@ -168,8 +229,8 @@ def _by_parts(
     own = split(network, parts, maximised)
     last = [most if task == "mmap" else frozenset() for _, most in own]
     plans = [
-        plan_exact(net, task, replace(budget, deadline=_share(budget, len(own))), late)
-        for (net, _), late in zip(own, last, strict=True)
+        plan_exact(net, task, budget, late, 1 / (len(own) - i))
+        for i, ((net, _), late) in enumerate(zip(own, last, strict=True))
     ]
     planned = [(plan.seconds, i, plan) for i, plan in enumerate(plans) if plan is not None]
     for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
@@ -185,11 +246,6 @@ def _by_parts(
         until = time.monotonic() + budget.left * share
         found[i] = _approximate(own[i][0], task, replace(budget, deadline=until), own[i][1])
     return _joined(network, parts, [found[i] for i in range(len(own))])
-
-
-def _share(budget: Budget, many: int) -> float:
-    """A deadline for planning one of many parts."""
-    return time.monotonic() + budget.left / min(many, 4)
 
 
 def _joined(network: Network, parts: Sequence[Sequence[int]], found: list[Outcome]) -> Outcome:

@@ -20,7 +20,7 @@ from undirected.inference.networks.blocks import (
     multiplied,
 )
 from undirected.inference.networks.cliques import Clique, CliqueTree
-from undirected.inference.networks.contractions import Factors
+from undirected.inference.networks.contractions import SAFE, Factors, smallest
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import Inconsistent
 
@@ -43,12 +43,14 @@ class Message(NamedTuple):
         scale: a logarithm.
         logs: the values are logarithms.
         wide: the clique it comes from has a wider range than plain numbers.
+        least: the smallest entry above 0, where it is known.
     """
 
     values: Table
     scale: float
     logs: bool = False
     wide: bool = False
+    least: float | None = None
 
 
 SPENT = Message(np.ones(()), 0.0)
@@ -161,7 +163,8 @@ class JunctionTree:
         if top == 0:
             raise Inconsistent
         sums /= top
-        return Message(sums.reshape(clique.shape[clique.gone :]), log(top)), joint
+        least = smallest(sums) if sums.size > SMALL else None
+        return Message(sums.reshape(clique.shape[clique.gone :]), log(top), least=least), joint
 
     def _factors(self, clique: Clique, inputs: list[Table]) -> Factors | None:
         """Two factors to multiply as matrices, None where that is not fast, or not safe."""
@@ -170,7 +173,18 @@ class JunctionTree:
         own = Factors.of(
             clique.scope, clique.shape, clique.gone, clique.split, inputs, self.deadline
         )
-        return own if own.safe else None
+        return own if self._least(clique) > SAFE or own.safe else None
+
+    def _least(self, clique: Clique) -> float:
+        """A number that no product of a clique's inputs is below, unless it is 0."""
+        least = 1.0
+        for k in clique.tables:
+            plain = self.weights[k]
+            least *= 0.0 if plain is None else smallest(plain)
+        for c in clique.children:
+            message = self.messages[c]
+            least *= smallest(message.values) if message.least is None else message.least
+        return least
 
     def _log_sum(self, clique: Clique, inputs: list[Table]) -> Message:
         """The same in logarithms."""

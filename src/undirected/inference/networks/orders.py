@@ -16,10 +16,14 @@ HUB = 512
 """Neighbours from which on missing edges are not counted one by one."""
 HOPELESS = 100.0
 """Log2 of a clique's entries at which the rest of an order is no longer played through."""
-NOISE = (0.0, 0.0, 0.05, 0.15, 0.3)
-"""Relative noise of scores in restarts, in turn."""
+NOISE = (0.1, 0.3, 0.6, 1.0)
+"""Relative noise of scores in restarts, of which one is drawn."""
 RULES = ("min-fill", "weighted min-fill", "front", "min-fill", "min-weight", "weighted min-fill")
 """Heuristics of restarts, in turn."""
+KEPT = (0.3, 0.5, 0.7, 0.8, 0.9)
+"""Shares of the best order after which it is begun anew, of which one is drawn."""
+TRIES = 4
+"""How often an order is begun anew at one place."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,14 @@ def find_order(
     last: frozenset[int] = frozenset(),
     good: float = 16.0,
     rate: float = inf,
+    known: Order | None = None,
 ) -> Order | None:
     """The cheapest order that greedy heuristics and restarts with noise find in their time.
 
     "min-weight" takes the variable whose clique is the smallest, "min-fill" the one that joins the
     fewest neighbours, counted by their numbers of states where it is "weighted"; "front" takes the
-    smallest clique next to what is gone, and so sweeps over the graph.
+    smallest clique next to what is gone, and so sweeps over the graph. Half of the restarts keep
+    the beginning of the best order.
 
     Args:
         sizes: the number of states of each variable.
@@ -80,32 +86,112 @@ def find_order(
         good: log2 of the entries at which no better order is looked for.
         rate: seconds that an entry will take. The search ends when it has taken longer than the
             best order would.
+        known: an order to be improved.
 
     Returns:
         The order, or None where not one could be finished in time.
     """
-    logs = [log2(k) for k in sizes]
-    near = neighbours(len(sizes), scopes)
-    draw = random.Random(seed)
+    search = _Search(sizes, neighbours(len(sizes), scopes), deadline, random.Random(seed), last)
     now = time.monotonic()
     patience = now + 5 * max(deadline - now, 0.2)
-    best = eliminate(near, logs, "min-weight", deadline=patience, last=last)
+    best = known or eliminate(search.near, search.logs, "min-weight", deadline=patience, last=last)
     if best is None or best.cost <= max(good, log2(len(sizes) + 1) + 3) or not best.complete:
         return best
-    even = [1.0] * len(logs)
-    counts = initial_fills(near, even, deadline)
-    weighted = initial_fills(near, edge_weights(logs), deadline)
-    fills = {"min-fill": counts, "weighted min-fill": weighted}
-    for attempt in range(restarts if counts and weighted else 0):
+    attempt = 0
+    while attempt < restarts and search.ready:
         clock = time.monotonic()
         if clock > deadline or best.cost <= good or 2.0**best.cost * rate < clock - now:
             break
-        rule = RULES[attempt % len(RULES)]
-        noise = NOISE[attempt % len(NOISE)] if attempt else 0.0
-        known = fills.get(rule)
-        found = eliminate(near, logs, rule, known, noise, draw, deadline, best.cost, last)
-        best = found or best
+        if attempt % (2 * len(RULES)) < len(RULES) and not (known and attempt == 0):
+            best = search.fresh(attempt % len(RULES), best, attempt < len(RULES) and not known)
+        else:
+            best = search.again(best)
+        attempt += 1
     return best
+
+
+@dataclass
+class _Search:
+    """Orders by noisy heuristics, from the beginning and from the middle of the best one."""
+
+    sizes: Sequence[int]
+    near: Neighbours
+    deadline: float
+    draw: random.Random
+    last: frozenset[int]
+
+    def __post_init__(self) -> None:
+        self.logs = [log2(k) for k in self.sizes]
+        self.weights = {
+            "min-fill": [1.0] * len(self.logs),
+            "weighted min-fill": edge_weights(self.logs),
+        }
+        self.fills: dict[str, list[float]] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether the missing edges could be counted in time."""
+        for rule, weights in self.weights.items():
+            if rule not in self.fills:
+                found = initial_fills(self.near, weights, self.deadline)
+                if found is None:
+                    return False
+                self.fills[rule] = found
+        return True
+
+    def fresh(self, turn: int, best: Order, plain: bool) -> Order:
+        """A new order, the first time without noise; half of them by the rule of the best."""
+        own = best.method if best.method in self.fills and not plain and turn % 2 else RULES[turn]
+        noise = 0.0 if plain else self.draw.choice(NOISE)
+        found = eliminate(
+            self.near,
+            self.logs,
+            own,
+            self.fills.get(own),
+            noise,
+            self.draw,
+            self.deadline,
+            best.cost,
+            self.last,
+        )
+        return found or best
+
+    def again(self, best: Order) -> Order:
+        """Orders that begin as the best one does."""
+        rule = best.method if best.method in self.fills else "weighted min-fill"
+        done = best.cliques[: int(self.draw.choice(KEPT) * len(best.cliques))]
+        near = [set(own) for own in self.near]
+        for v, *_ in done:
+            join(near, v)
+        fills = initial_fills(near, self.weights[rule], self.deadline)
+        for _ in range(TRIES if fills else 0):
+            noise = self.draw.choice(NOISE)
+            found = eliminate(
+                near,
+                self.logs,
+                rule,
+                fills,
+                noise,
+                self.draw,
+                self.deadline,
+                best.cost,
+                self.last,
+                done,
+            )
+            best = found or best
+        return best
+
+
+def join(near: Neighbours, v: int) -> set[int]:
+    """Join v's neighbours with each other and take v out; these neighbours."""
+    own = near[v]
+    for u in own:
+        joined = near[u]
+        joined |= own
+        joined.discard(u)
+        joined.discard(v)
+    near[v] = set()
+    return own
 
 
 def edge_weights(logs: Sequence[float]) -> list[float]:
@@ -142,17 +228,23 @@ def eliminate(
     deadline: float = inf,
     most: float = inf,
     last: frozenset[int] = frozenset(),
+    done: Sequence[tuple[int, ...]] = (),
 ) -> Order | None:
     """One order, greedily: next is the variable of least score at its time.
+
+    It goes on after the cliques in `done`, whose variables `near` no longer joins.
 
     Returns:
         The order; None where its cost reaches `most`, or the deadline passes.
     """
     graph = _Graph([set(own) for own in near], logs, rule, list(fills or ()), noise, draw, last)
-    heap = [(graph.key(v), v) for v in range(len(near))]
+    gone = {clique[0] for clique in done}
+    heap = [(graph.key(v), v) for v in range(len(near)) if v not in gone]
     heapq.heapify(heap)
     current = {v: key for key, v in heap}
-    limit, total, width, cliques = 2.0**most if most < 1000 else inf, 0.0, 0.0, []
+    limit, cliques = 2.0**most if most < 1000 else inf, list(done)
+    sizes = [sum([logs[u] for u in clique]) for clique in done]
+    total, width = sum([2.0**weight for weight in sizes]), max(sizes, default=0.0)
     while heap:
         key, v = heapq.heappop(heap)
         if current.get(v) != key:
@@ -214,13 +306,8 @@ class _Graph:
         return self._remove_filling(v) if self.fills else self._remove(v)
 
     def _remove(self, v: int) -> set[int]:
-        near, own = self.near, self.near[v]
+        own = join(self.near, v)
         self.front |= own
-        for u in own:
-            joined = near[u]
-            joined |= own
-            joined.discard(u)
-            joined.discard(v)
         return own
 
     def _remove_filling(self, v: int) -> set[int]:
