@@ -263,7 +263,7 @@ def _joined(network: Network, parts: Sequence[Sequence[int]], found: list[Outcom
             if state is not None and one.state is not None:
                 state[v] = one.state[i]
     exact = sum(one.exact for one in found)
-    methods = sorted({one.method for one in found if not one.exact}) or [found[0].method]
+    methods = sorted({one.method for one in found if not one.exact}) or [found[-1].method]
     return Outcome(
         constant + sum(one.value for one in found),
         marginals,

@@ -287,7 +287,7 @@ class _Graph:
     def weight(self, v: int) -> float:
         """Log2 of the entries of the clique that v would make."""
         logs = self.logs
-        return logs[v] + sum(logs[u] for u in self.near[v])
+        return logs[v] + sum([logs[u] for u in self.near[v]])
 
     def key(self, v: int) -> tuple[bool, bool, float, float]:
         """What is compared: kept to the end or not, away from the front or not, score, tie-break.
@@ -297,7 +297,8 @@ class _Graph:
         chance = self.draw.random() if self.draw else 0.0
         late, noise = v in self.last, 1 + self.noise * chance
         if self.fills:
-            return late, False, (self.fills[v] + 1) * noise, self.weight(v)
+            tie = chance if self.noise else self.weight(v)  # with noise there are none to speak of
+            return late, False, (self.fills[v] + 1) * noise, tie
         away = self.rule == "front" and v not in self.front
         return late, away, chance if away else self.weight(v) * noise, chance
 
