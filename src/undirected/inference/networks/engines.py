@@ -7,7 +7,7 @@ do not hang together are looked at one by one, and those that are still too larg
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, log2
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -29,8 +29,9 @@ ORDER_SHARES, EXACT_SHARE = (0.15, 0.35), 0.7
 an exact engine may need by its plan."""
 SEARCH_RATE = 0.2
 """Of the time of an order, which products of matrices and better orders cut: what is searched."""
-MOST_ORDERS, HOPELESS = 10**6, 45.0
-"""Orders that are tried, and log2 of the entries of a table that no cutset makes small."""
+MOST_ORDERS, HOPELESS, FAR = 10**6, 45.0, 6.0
+"""Orders that are tried; log2 of the entries of a table that no cutset makes small; and how much
+cheaper a longer search, and products of matrices, may make an order, by its log2."""
 PATIENCE = 0.85
 """Of the time that is left: when an exact engine that takes longer than expected is given up."""
 INTERRUPTED = 1.0
@@ -175,6 +176,9 @@ def plan_exact(
         plan = plan_tree(network, task, budget, order, last)
         if plan is not None:
             return plan
+        affordable = log2(EXACT_SHARE * budget.left / RATES[task] + 1)
+        if order.cost > affordable + FAR:
+            return None
     return None
 
 
