@@ -24,7 +24,7 @@ from undirected.inference.networks.belief_propagation import (
 )
 from undirected.inference.networks.block_gibbs import BlockGibbs, Chains, distance
 from undirected.inference.networks.cost_shifting import tighten
-from undirected.inference.networks.join_graph import Propagation, entries, join_graph
+from undirected.inference.networks.join_graph import Propagation, Structure, entries, join_graph
 from undirected.inference.networks.local_search import BlockSearch, climb, soften
 from undirected.inference.networks.mini_buckets import decode, eliminate, largest_bound
 from undirected.inference.networks.network import Network
@@ -38,6 +38,8 @@ FIRST_BOUND, LAST_BOUND = 8.0, 26.0
 """log2 of the entries of the largest cluster, in the first and in the last step."""
 SECONDS_PER_ENTRY = 4e-8
 """Of one sweep over a join graph, or of one elimination; a little on the safe side."""
+SECONDS_PER_EDGE, SWEEPS = 1e-4, 8
+"""What a small message takes, and the sweeps that a join graph is given at least."""
 BYTES_PER_ENTRY = 24
 SETTLED = 1e-6
 """The change of messages at which propagation stops."""
@@ -155,19 +157,17 @@ def find_orders(search: Search) -> None:
         search.orders.append([clique[0] for clique in order.cliques])
 
 
-def propagation(search: Search, share: float = 0.4) -> None:
-    """Join graphs of growing clusters, order after order, for a share of the time."""
-    bound, attempt = FIRST_BOUND, 0
-    while search.orders and time.monotonic() < search.until(share) and bound <= LAST_BOUND:
+def propagation(search: Search, share: float = 0.5) -> None:
+    """Join graphs of clusters as large as a share of the time allows, order after order."""
+    attempt, most = 0, LAST_BOUND
+    while search.orders and time.monotonic() < search.until(share):
         order = search.orders[attempt % len(search.orders)]
         attempt += 1
-        structure = join_graph(search.network, order, bound)
-        size = entries(structure, search.network.cardinalities)
         left = search.until(share) - time.monotonic()
-        if size * BYTES_PER_ENTRY > search.memory or 4 * size * SECONDS_PER_ENTRY > left:
-            if attempt >= len(search.orders):
-                return
-            continue
+        chosen = largest_join_graph(search, order, most, left / 2)
+        if chosen is None:
+            return
+        structure, bound = chosen
         run = Propagation.start(search.network, structure)
         run.run(40, SETTLED, deadline=min(search.until(share), time.monotonic() + left / 2))
         method = f"join-graph propagation, clusters of 2^{bound:.0f} entries"
@@ -175,10 +175,25 @@ def propagation(search: Search, share: float = 0.4) -> None:
         if run.sweeps and not structure.split:
             search.exact = own
             return
-        if np.isfinite(own.log_z):
+        if np.isfinite(own.log_z) and run.sweeps:
             search.runs.append(own)
         if attempt % len(search.orders) == 0:
-            bound += 2
+            most = bound - 2
+
+
+def largest_join_graph(
+    search: Search, order: list[int], most: float, seconds: float
+) -> tuple[Structure, float] | None:
+    """The join graph of the largest clusters of which several sweeps fit into the time."""
+    bound = most
+    while bound >= FIRST_BOUND:
+        structure = join_graph(search.network, order, bound)
+        size = entries(structure, search.network.cardinalities)
+        sweep = size * SECONDS_PER_ENTRY + len(structure.edges) * SECONDS_PER_EDGE
+        if size * BYTES_PER_ENTRY <= search.memory and SWEEPS * sweep <= seconds:
+            return structure, bound
+        bound -= 2
+    return None
 
 
 def bounds(search: Search) -> None:
@@ -211,10 +226,15 @@ def first_state(search: Search, order: list[int], share: float) -> State | None:
 
 def gibbs(search: Search) -> None:
     """Two chains from different starts, for the rest of the time."""
-    starts = [first_state(search, order, 0.6) for order in search.orders[:2]]
+    starts = [first_state(search, order, 0.6) for order in search.orders[:1]]
     allowed = [state for state in starts if state is not None]
     if not allowed:
-        return
+        until = search.until(0.8)
+        found = best_state(search.network, until, search.memory, int(search.key.integers(2**31)))
+        if found.value == -inf:
+            propagation(search, 1.0)
+            return
+        allowed = [found.state]
     search.lower = max(search.lower, *(search.network.value(state) for state in allowed), -inf)
     own = [BlockGibbs(search.network, allowed[i % len(allowed)].copy()) for i in range(2)]
     most = log2(max(search.memory / BYTES_PER_ENTRY / 16, 2))

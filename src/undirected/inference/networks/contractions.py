@@ -231,10 +231,11 @@ class Factors:
         left, right = self.summed()
         b, l, r = self.sizes
         weights = np.ascontiguousarray(weights).reshape(b, l, r)
-        for_left, for_right = np.empty(left.shape), np.zeros(right.shape)
+        # The axes of the result that are next to each other in the factor stay so.
+        for_left, for_right = np.empty((b, right.shape[1], l)), np.zeros(right.shape)
         for batch, rows in self._chunks():
             own = weights[batch, rows]
-            np.matmul(own, right[batch].transpose(0, 2, 1), out=for_left[batch, rows])
+            np.matmul(right[batch], own.transpose(0, 2, 1), out=for_left[batch, :, rows])
             for_right[batch] += np.matmul(left[batch, rows].transpose(0, 2, 1), own)
         shared = [
             k if self.left.shape[i] > 1 and self.right.shape[i] > 1 else 1
@@ -245,7 +246,7 @@ class Factors:
         one = (*shared, *kept[:own], *ones[own:])
         two = (*shared, *kept[:both], *ones[both:own], *kept[own:])
         return (
-            self.left * for_left.transpose(2, 0, 1).reshape(one),
+            self.left * for_left.transpose(1, 0, 2).reshape(one),
             self.right * for_right.transpose(1, 0, 2).reshape(two),
         )
 

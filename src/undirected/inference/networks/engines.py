@@ -20,11 +20,11 @@ from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import Order, find_order
 from undirected.inference.networks.simplify import simplify
 
-RATES = {"pr": 10e-9, "mar": 26e-9, "map": 15e-9, "mmap": 20e-9}
+RATES = {"pr": 10e-9, "mar": 24e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
 PER_CLIQUE = 6e-5
 """Seconds for a clique, however small."""
-ORDER_SHARES, EXACT_SHARE = (0.15, 0.35), 0.7
+ORDER_SHARES, EXACT_SHARE = (0.1, 0.18, 0.26, 0.35), 0.8
 """Of the time that is left: to look for orders, and longer where the first is too costly; and what
 an exact engine may need by its plan."""
 SEARCH_RATE = 0.2
@@ -32,7 +32,7 @@ SEARCH_RATE = 0.2
 MOST_ORDERS, HOPELESS, FAR = 10**6, 45.0, 6.0
 """Orders that are tried; log2 of the entries of a table that no cutset makes small; and how much
 cheaper a longer search, and products of matrices, may make an order, by its log2."""
-PATIENCE = 0.85
+PATIENCE = 0.88
 """Of the time that is left: when an exact engine that takes longer than expected is given up."""
 INTERRUPTED = 1.0
 """Seconds for an approximate answer after Ctrl-C ended an exact engine."""

@@ -397,8 +397,10 @@ def log_of(values: Table) -> Table:
 
 def ratio(separator: Table, message: Message) -> Table:
     """p(separator) / message, 0 where both are."""
-    values = message.values * exp(message.scale)
-    return separator / np.where(values > 0, values, 1.0)
+    found = np.asarray(np.maximum(message.values, TINY))
+    np.divide(separator, found, out=found)
+    found *= exp(-message.scale)
+    return found
 
 
 def _sources(

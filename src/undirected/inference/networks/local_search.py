@@ -69,7 +69,6 @@ class BlockSearch:
             self.state, self.value = trial, self.value + gain
         return max(gain, 0.0)
 
-
     def _reluctance(self, key: np.random.Generator) -> Float[np.ndarray, " n"] | None:
         """Which variables stay: those far from one, or those that many hang on but a few."""
         kind, n = key.integers(4), len(self.near)

@@ -46,7 +46,7 @@ class Reduced:
 
 
 def reduce_network(network: Network, bound: float) -> Reduced:
-    """Maximise out, smallest clique first, all variables whose cliques have 2^bound entries at most.
+    """Maximise out, smallest first, all variables whose cliques have at most 2^bound entries.
 
     Args:
         network: any network.
