@@ -225,18 +225,17 @@ def first_state(search: Search, order: list[int], share: float) -> State | None:
 
 
 def gibbs(search: Search) -> None:
-    """Two chains from different starts, for the rest of the time."""
-    starts = [first_state(search, order, 0.6) for order in search.orders[:1]]
+    """Two chains from different starts, for the rest of the time.
+
+    What they differ by is their error, so one start is not enough: then propagation goes on.
+    """
+    starts = [first_state(search, order, 0.6) for order in search.orders[:2]]
     allowed = [state for state in starts if state is not None]
-    if not allowed:
-        until = search.until(0.8)
-        found = best_state(search.network, until, search.memory, int(search.key.integers(2**31)))
-        if found.value == -inf:
-            propagation(search, 1.0)
-            return
-        allowed = [found.state]
-    search.lower = max(search.lower, *(search.network.value(state) for state in allowed), -inf)
-    own = [BlockGibbs(search.network, allowed[i % len(allowed)].copy()) for i in range(2)]
+    if len(allowed) < 2 or (allowed[0] == allowed[1]).all():
+        propagation(search, 1.0)
+        return
+    search.lower = max(search.lower, *(search.network.value(state) for state in allowed))
+    own = [BlockGibbs(search.network, state.copy()) for state in allowed]
     most = log2(max(search.memory / BYTES_PER_ENTRY / 16, 2))
     search.chains = Chains(
         own, search.orders, min(12.0, most), min(most, 22.0), search.memory / BYTES_PER_ENTRY / 2

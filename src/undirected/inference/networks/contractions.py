@@ -129,7 +129,7 @@ def _grown(
     weight = [sum(logs[v] for v in own) for own in knows]
     for i, (own, _) in enumerate(items):
         if i not in (first, second):
-            after = [w + sum(logs[v] for v in own - known) for w, known in zip(weight, knows)]
+            after = [weight[g] + sum(logs[v] for v in own - knows[g]) for g in (0, 1)]
             g = 0 if 2 ** after[0] - 2 ** weight[0] < 2 ** after[1] - 2 ** weight[1] else 1
             groups[g].append(i)
             knows[g], weight[g] = knows[g] | own, after[g]

@@ -20,7 +20,7 @@ from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import Order, find_order
 from undirected.inference.networks.simplify import simplify
 
-RATES = {"pr": 10e-9, "mar": 24e-9, "map": 15e-9, "mmap": 20e-9}
+RATES = {"pr": 10e-9, "mar": 22e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
 PER_CLIQUE = 6e-5
 """Seconds for a clique, however small."""
@@ -29,6 +29,8 @@ ORDER_SHARES, EXACT_SHARE = (0.1, 0.18, 0.26, 0.35), 0.8
 an exact engine may need by its plan."""
 SEARCH_RATE = 0.2
 """Of the time of an order, which products of matrices and better orders cut: what is searched."""
+CANDIDATES = 8
+"""Orders nearly as cheap as the best that are looked at where that one takes too long."""
 MOST_ORDERS, HOPELESS, FAR = 10**6, 45.0, 6.0
 """Orders that are tried; log2 of the entries of a table that no cutset makes small; and how much
 cheaper a longer search, and products of matrices, may make an order, by its log2."""
@@ -160,6 +162,7 @@ def plan_exact(
     A network that is one of several takes a part of the time to look for orders.
     """
     begun, whole, order = time.monotonic(), part * budget.left, None
+    close: list[Order] = []
     for share in ORDER_SHARES:
         order = find_order(
             network.cardinalities,
@@ -170,12 +173,16 @@ def plan_exact(
             last,
             rate=RATES[task] * SEARCH_RATE,
             known=order,
+            close=close,
         )
         if order is None or order.width > HOPELESS:
             return None
-        plan = plan_tree(network, task, budget, order, last)
-        if plan is not None:
-            return plan
+        close.sort(key=lambda one: one.cost)
+        for one in [order, *close[:CANDIDATES]]:
+            plan = plan_tree(network, task, budget, one, last)
+            if plan is not None:
+                return plan
+        del close[:CANDIDATES]
         affordable = log2(EXACT_SHARE * budget.left / RATES[task] + 1)
         if order.cost > affordable + FAR:
             return None

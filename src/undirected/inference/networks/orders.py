@@ -22,6 +22,8 @@ RULES = ("min-fill", "weighted min-fill", "front", "min-fill", "min-weight", "we
 """Heuristics of restarts, in turn."""
 KEPT = (0.3, 0.5, 0.7, 0.8, 0.9)
 """Shares of the best order after which it is begun anew, of which one is drawn."""
+CLOSE = 0.7
+"""Log2 of how much more an order may cost to be nearly as cheap as the best."""
 TRIES = 4
 """How often an order is begun anew at one place."""
 
@@ -67,6 +69,7 @@ def find_order(
     good: float = 16.0,
     rate: float = inf,
     known: Order | None = None,
+    close: list[Order] | None = None,
 ) -> Order | None:
     """The cheapest order that greedy heuristics and restarts with noise find in their time.
 
@@ -87,11 +90,15 @@ def find_order(
         rate: seconds that an entry will take. The search ends when it has taken longer than the
             best order would.
         known: an order to be improved.
+        close: takes all orders that are nearly as cheap as the best at their time: the number of
+            entries is not all that counts.
 
     Returns:
         The order, or None where not one could be finished in time.
     """
-    search = _Search(sizes, neighbours(len(sizes), scopes), deadline, random.Random(seed), last)
+    search = _Search(
+        sizes, neighbours(len(sizes), scopes), deadline, random.Random(seed), last, close
+    )
     now = time.monotonic()
     patience = now + 5 * max(deadline - now, 0.2)
     best = known or eliminate(search.near, search.logs, "min-weight", deadline=patience, last=last)
@@ -119,6 +126,7 @@ class _Search:
     deadline: float
     draw: random.Random
     last: frozenset[int]
+    close: list[Order] | None
 
     def __post_init__(self) -> None:
         self.logs = [log2(k) for k in self.sizes]
@@ -151,10 +159,10 @@ class _Search:
             noise,
             self.draw,
             self.deadline,
-            best.cost,
+            best.cost + self.slack,
             self.last,
         )
-        return found or best
+        return self._better(best, found)
 
     def again(self, best: Order) -> Order:
         """Orders that begin as the best one does."""
@@ -174,12 +182,24 @@ class _Search:
                 noise,
                 self.draw,
                 self.deadline,
-                best.cost,
+                best.cost + self.slack,
                 self.last,
                 done,
             )
-            best = found or best
+            best = self._better(best, found)
         return best
+
+    @property
+    def slack(self) -> float:
+        """How much more an order may cost than the best, by its log2."""
+        return 0.0 if self.close is None else CLOSE
+
+    def _better(self, best: Order, found: Order | None) -> Order:
+        if found is None:
+            return best
+        if self.close is not None:
+            self.close.append(found)
+        return found if found.cost < best.cost else best
 
 
 def join(near: Neighbours, v: int) -> set[int]:
