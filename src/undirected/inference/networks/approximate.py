@@ -186,7 +186,8 @@ def largest_join_graph(
 ) -> tuple[Structure, float] | None:
     """The join graph of the largest clusters of which several sweeps fit into the time."""
     bound = most
-    while bound >= FIRST_BOUND:
+    until = time.monotonic() + seconds / 2
+    while bound >= FIRST_BOUND and time.monotonic() < until:
         structure = join_graph(search.network, order, bound)
         size = entries(structure, search.network.cardinalities)
         sweep = size * SECONDS_PER_ENTRY + len(structure.edges) * SECONDS_PER_EDGE
@@ -200,8 +201,11 @@ def bounds(search: Search) -> None:
     """Mini-buckets above and below log Z; the value of a state is below it too."""
     for order in search.orders[:1]:
         for kind, matching in (("upper", True), ("lower", True), ("lower", False)):
+            if time.monotonic() >= search.until(0.6):
+                return
             bound = _affordable(search, search.network, order, 0.02)
-            found = eliminate(search.network, order, bound, kind, matching, False, search.deadline)
+            until = time.monotonic() + 0.06 * (search.deadline - search.start)
+            found = eliminate(search.network, order, bound, kind, matching, False, until)
             if found is not None and kind == "upper":
                 search.upper = min(search.upper, found.value)
             elif found is not None:
@@ -356,7 +360,8 @@ def _affordable(search: Search, network: Network, order: list[int], share: float
     """The i-bound of mini-buckets that take a share of the time, and fit into memory."""
     seconds = share * (search.deadline - search.start)
     most = min(seconds / SECONDS_PER_ENTRY, search.memory / BYTES_PER_ENTRY)
-    return float(largest_bound(network, order, most)[0])
+    until = min(search.deadline, time.monotonic() + seconds)
+    return float(largest_bound(network, order, most, deadline=until)[0])
 
 
 def max_product_states(search: Search) -> None:

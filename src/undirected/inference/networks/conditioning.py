@@ -18,10 +18,11 @@ MOST_SLICES = 2**14
 """More states of a cutset are not tried."""
 
 
-def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
+def choose_cutset(tree: CliqueTree, most: int, most_work: float = inf) -> tuple[int, ...] | None:
     """Variables to condition on so that messages need at most so many entries.
 
-    Each next one is the variable of the largest separator that leaves the least total work.
+    Each next one is the variable of the largest table that leaves the least total work; where that
+    is more than `most_work` there is no cutset.
 
     Returns:
         The variables, none where the messages fit as they are; None where no cutset is small.
@@ -38,6 +39,8 @@ def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
             return None
         cost = {v: sliced(tree, (v,)).work() * slices_after[v] for v in options}
         v = min(options, key=cost.__getitem__)
+        if cost[v] > most_work:
+            return None
         slices = slices_after[v]
         cut.append(v)
         tree = sliced(tree, (v,))

@@ -7,7 +7,7 @@ do not hang together are looked at one by one, and those that are still too larg
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, log2
+from math import inf
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -29,6 +29,11 @@ ORDER_SHARES, EXACT_SHARE = (0.1, 0.18, 0.26, 0.35), 0.8
 an exact engine may need by its plan."""
 SEARCH_RATE = 0.2
 """Of the time of an order, which products of matrices and better orders cut: what is searched."""
+FIRST_SHARE, GIVEN_UP = 0.04, 90.0
+"""Of the time that is left: for the first order; and log2 of the entries of all its tables at which
+no better one is looked for."""
+AT_ONCE = 0.05
+"""Of the time that is left: what a part may take to be done before others are planned."""
 CANDIDATES = 8
 """Orders nearly as cheap as the best that are looked at where that one takes too long."""
 MOST_ORDERS, HOPELESS, FAR = 10**6, 45.0, 6.0
@@ -109,9 +114,8 @@ def answer(
     """
     last = maximised if task == "mmap" else frozenset()
     try:
-        first = find_order(
-            network.cardinalities, network.scopes, budget.deadline, restarts=0, last=last
-        )
+        until = time.monotonic() + FIRST_SHARE * budget.left
+        first = find_order(network.cardinalities, network.scopes, until, restarts=0, last=last)
         if first is not None and first.cost <= EASY:
             plan = plan_tree(network, task, budget, first, last)
             found = plan and _exact(network, task, budget, plan, maximised)
@@ -119,18 +123,24 @@ def answer(
                 return found
         parts = grouped(network, first)
     except KeyboardInterrupt:
-        budget, parts = replace(budget, deadline=time.monotonic() + INTERRUPTED), []
+        first, budget, parts = None, replace(budget, deadline=time.monotonic() + INTERRUPTED), []
     if len(parts) < 2:
-        return _whole(network, task, budget, maximised, last)
+        hopeless = first is None or first.cost > GIVEN_UP
+        return _whole(network, task, budget, maximised, last, hopeless)
     return _by_parts(network, task, budget, maximised, parts)
 
 
 def _whole(
-    network: Network, task: str, budget: Budget, maximised: frozenset[int], last: frozenset[int]
+    network: Network,
+    task: str,
+    budget: Budget,
+    maximised: frozenset[int],
+    last: frozenset[int],
+    hopeless: bool,
 ) -> Outcome:
     """An answer about a network that hangs together, exact where that fits."""
     try:
-        plan = plan_exact(network, task, budget, last)
+        plan = None if hopeless else plan_exact(network, task, budget, last)
         found = plan and _exact(network, task, budget, plan, maximised)
     except KeyboardInterrupt:
         budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
@@ -183,8 +193,8 @@ def plan_exact(
             if plan is not None:
                 return plan
         del close[:CANDIDATES]
-        affordable = log2(EXACT_SHARE * budget.left / RATES[task] + 1)
-        if order.cost > affordable + FAR:
+        affordable = EXACT_SHARE * budget.left
+        if 2.0 ** (order.cost - FAR) * RATES[task] > affordable:
             return None
     return None
 
@@ -195,9 +205,11 @@ def plan_tree(
     """The tree of an order, None where it would not be done within the budget."""
     rate = RATES[task]
     tree = clique_tree(network.cardinalities, network.scopes, order, last, task != "map")
-    if tree.work(THREADS) * rate > EXACT_SHARE * budget.left:
+    affordable = EXACT_SHARE * budget.left
+    if tree.work(THREADS) * rate > affordable:
         return None  # a cutset never makes it less work
-    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY)
+    most = THREADS * affordable / rate if rate else inf
+    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY, most)
     if cut is None or (cut and task == "mmap"):
         return None
     cost = 2.0 ** conditioning.work(tree, cut, THREADS) * rate
@@ -237,19 +249,20 @@ def _by_parts(
 ) -> Outcome:
     """Every part by the engine that it allows: exact ones first, then the others share the time."""
     found: dict[int, Outcome] = {}
+    planned: list[tuple[float, int, Plan]] = []
     own = split(network, parts, maximised)
-    last = [most if task == "mmap" else frozenset() for _, most in own]
-    plans = [
-        plan_exact(net, task, budget, late, 1 / (len(own) - i))
-        for i, ((net, _), late) in enumerate(zip(own, last, strict=True))
-    ]
-    planned = [(plan.seconds, i, plan) for i, plan in enumerate(plans) if plan is not None]
-    for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
-        net, most = own[i]
-        if seconds <= EXACT_SHARE * budget.left:
+    for i, (net, most) in enumerate(own):
+        last = most if task == "mmap" else frozenset()
+        plan = plan_exact(net, task, budget, last, 1 / (len(own) - i))
+        if plan is not None and plan.seconds <= AT_ONCE * budget.left:
             exact = _exact(net, task, budget, plan, most)
-            if exact is not None:
-                found[i] = exact
+            found |= {} if exact is None else {i: exact}
+        elif plan is not None:
+            planned.append((plan.seconds, i, plan))
+    for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
+        if seconds <= EXACT_SHARE * budget.left:
+            exact = _exact(own[i][0], task, budget, plan, own[i][1])
+            found |= {} if exact is None else {i: exact}
     rest = [i for i in range(len(own)) if i not in found]
     weight = {i: len(own[i][0].cardinalities) for i in rest}
     for i in rest:
