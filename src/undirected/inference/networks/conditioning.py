@@ -55,6 +55,8 @@ def stored_entries(tree: CliqueTree) -> int:
 
 def sliced(tree: CliqueTree, cut: tuple[int, ...]) -> CliqueTree:
     """The tree whose cut variables have one state."""
+    if not cut:
+        return tree
     gone = set(cut)
     cliques = [
         replace(
@@ -70,6 +72,8 @@ def sliced(tree: CliqueTree, cut: tuple[int, ...]) -> CliqueTree:
 
 def restricted(network: Network, fixed: dict[int, int]) -> Network:
     """The network in which some variables have only the state given here."""
+    if not fixed:
+        return network
     sizes = tuple(1 if v in fixed else k for v, k in enumerate(network.cardinalities))
     tables = []
     for scope, table in zip(network.scopes, network.tables, strict=True):

@@ -7,7 +7,7 @@ do not hang together are looked at one by one, and those that are still too larg
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, log2
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -29,7 +29,7 @@ ORDER_SHARES, EXACT_SHARE = (0.1, 0.18, 0.26, 0.35), 0.8
 an exact engine may need by its plan."""
 SEARCH_RATE = 0.2
 """Of the time of an order, which products of matrices and better orders cut: what is searched."""
-FIRST_SHARE, GIVEN_UP = 0.04, 90.0
+FIRST_SHARE, GIVEN_UP = 0.1, 90.0
 """Of the time that is left: for the first order; and log2 of the entries of all its tables at which
 no better one is looked for."""
 AT_ONCE = 0.05
@@ -116,9 +116,10 @@ def answer(
     try:
         until = time.monotonic() + FIRST_SHARE * budget.left
         first = find_order(network.cardinalities, network.scopes, until, restarts=0, last=last)
-        if first is not None and first.cost <= EASY:
-            plan = plan_tree(network, task, budget, first, last)
-            found = plan and _exact(network, task, budget, plan, maximised)
+        if first is not None and first.cost <= max(EASY, log2(len(network.cardinalities) + 1) + 4):
+            # Nothing else would be faster, so the plan is not asked how long it takes.
+            tree = clique_tree(network.cardinalities, network.scopes, first, last, task != "map")
+            found = _exact(network, task, budget, Plan(tree, (), 0.0, _method(first)), maximised)
             if found is not None:
                 return found
         parts = grouped(network, first)
@@ -216,9 +217,13 @@ def plan_tree(
     seconds = cost + len(tree.cliques) * PER_CLIQUE
     if seconds > EXACT_SHARE * budget.left:
         return None
-    largest = f"largest table 2^{order.width:.1f} entries"
+    return Plan(tree, cut, seconds, _method(order, cut))
+
+
+def _method(order: Order, cut: tuple[int, ...] = ()) -> str:
+    """A tree in words."""
     slices = f", {len(cut)} variables conditioned on" if cut else ""
-    return Plan(tree, cut, seconds, f"junction tree ({order.method}, {largest}{slices})")
+    return f"junction tree ({order.method}, largest table 2^{order.width:.1f} entries{slices})"
 
 
 def _exact(

@@ -262,6 +262,8 @@ class JunctionTree:
         p(clique) is the product of its inputs times p(separator) / message. Equal parts are summed
         once.
         """
+        if self.tree.cliques[c].size <= SMALL:
+            return self._different_beliefs(c, separator, wanted)
         parts = list(dict.fromkeys(wanted))
         found = dict(zip(parts, self._different_beliefs(c, separator, parts), strict=True))
         return [found[scope] for scope in wanted]
