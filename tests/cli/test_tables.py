@@ -32,7 +32,7 @@ def answered(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("survey")
     (folder / "t.csv").write_text(survey(400))
-    how = ["--epochs", 60, "--hidden", 4, "--learning-rate", 0.03]
+    how = ["--model", "rbm", "--epochs", 60, "--hidden", 4, "--learning-rate", 0.03]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["undirected", "fit", str(folder / "t.csv")])
         sys.argv += ["--out", str(folder / "m"), *map(str, how)]

@@ -50,10 +50,10 @@ class TableModel:
 
     Example:
         >>> import undirected as un
-        >>> table = {"smokes": ["yes", "no"] * 30, "coughs": ["often", "never"] * 30}
-        >>> model = un.fit_table(table, model="rbm", epochs=2, hidden=2)
-        >>> sorted(model.query({"smokes": ["yes"], "coughs": [""]}))
-        ['coughs', 'coughs_p', 'smokes']
+        >>> table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
+        >>> model = un.fit_table(table, epochs=2, hidden=2)
+        >>> sorted(model.query({"sky": [""], "mm": [9.0]}))
+        ['mm', 'sky', 'sky_p']
     """
 
     model: Any
@@ -322,7 +322,7 @@ def load_table(folder: str | Path) -> TableModel:
         >>> import tempfile
         >>> import undirected as un
         >>> folder = tempfile.mkdtemp()
-        >>> un.fit_table({"a": [0, 1] * 20, "b": [1, 0] * 20}, epochs=1, hidden=2).save(folder)
+        >>> un.fit_table({"a": [0, 1] * 20, "b": [1, 0] * 20}, model="ising").save(folder)
         >>> un.load_table(folder).schema.names
         ['a', 'b']
     """
