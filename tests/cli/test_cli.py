@@ -52,7 +52,7 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fitted")
     write_csv(folder / "table.csv", copies(600, 0.1), NAMES)
     arguments = ["fit", folder / "table.csv", "--out", folder / "model", "--image", "2x3"]
-    settings = ["--hidden", 12, "--epochs", 100, "--learning-rate", 0.02, "--json"]
+    settings = ["--hidden", 12, "--epochs", 40, "--learning-rate", 0.03, "--json"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["undirected", *map(str, [*arguments, *settings])])
         with pytest.raises(SystemExit) as stop:
