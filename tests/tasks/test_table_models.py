@@ -142,12 +142,17 @@ def test_bits_of_held_out_entries_of_independent_columns():
     rows[rng.random(rows.shape) < 0.2] = NAN
     p = np.nanmean(rows, 0)
     model = un.RBM.create(4, 2, seed=0, scale=0.0, means=p)
-    asked = hide(model.layout, rows, seed=0)
-    losses = -np.where(rows == 1, np.log2(p), np.log2(1 - p))
-    assert 0.1 < asked.sum() / (~np.isnan(rows)).sum() < 0.3
-    assert entry_bits(model, rows).mean == pytest.approx(losses[asked].mean(), abs=1e-4)
+    asked = hide(model.layout, rows, seed=0, turns=5)
+    seen, losses = ~np.isnan(rows), -np.where(rows == 1, np.log2(p), np.log2(1 - p))
+    np.testing.assert_array_equal(asked.sum(0), seen)  # each observed entry in one turn
+    assert (np.abs(asked.sum((1, 2)) / seen.sum() - 0.2) < 0.1).all()
+    assert entry_bits(model, rows).mean == pytest.approx(losses[seen].mean(), abs=1e-4)
     wrong = un.RBM.create(4, 2, seed=0, scale=0.0, means=p[::-1].copy())
-    assert entry_bits(wrong, rows).mean > losses[asked].mean() + 0.1
+    assert entry_bits(wrong, rows).mean > losses[seen].mean() + 0.1
+    many = np.tile(rows, (5, 1))  # too many for more than one turn
+    first = hide(model.layout, many, seed=0)[0]
+    wanted = np.tile(losses, (5, 1))[first].mean()
+    assert entry_bits(model, many).mean == pytest.approx(wanted, abs=1e-4)
 
 
 def test_rows_with_holes_are_held_out_too():
