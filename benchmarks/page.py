@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from benchmarks import tables
 from undirected.report.markdown import table
 from undirected.report.page import Image, Section, record_section, write_sections
 
@@ -25,7 +26,8 @@ def main() -> None:
     found = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.records]
     write(found, arguments.out)
     if arguments.docs:
-        arguments.docs.write_text(markdown(found), encoding="utf-8")
+        text = tables.markdown(found[0]) if "tables" in found[0]["experiment"] else markdown(found)
+        arguments.docs.write_text(text, encoding="utf-8")
 
 
 def write(records: Sequence[Mapping[str, Any]], out: Path) -> None:

@@ -28,6 +28,8 @@ import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# A sixth of the time went into looking for garbage among what JAX keeps: see `small_memory`.
+gc.disable()
 
 
 LONGEST = (

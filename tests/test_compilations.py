@@ -68,6 +68,7 @@ from undirected.models import (
     GaussianRBM,
     Ising,
     MixedRBM,
+    MixtureRBM,
     ModelPath,
     NonnegativeBM,
     tempered,
@@ -81,6 +82,7 @@ from undirected.sampling import (
     Gibbs,
     GibbsWithGradients,
     MixedGibbs,
+    MixtureGibbs,
     ParallelTempering,
     PerturbAndMap,
     RectifiedGibbs,
@@ -125,6 +127,11 @@ def gaussian(seed: int) -> GaussianRBM:
 
 def mixed(seed: int) -> MixedRBM:
     return MixedRBM.create(["binary", 3, "real"], 3, seed=seed, scale=1.0)
+
+
+def mixture(seed: int) -> MixtureRBM:
+    parts = normal(seed, 4, 3), normal(seed + 1, 4, 2), normal(seed + 2, 4)
+    return MixtureRBM(*parts, normal(seed + 3, 3), normal(seed + 4, 2))
 
 
 def nonnegative(seed: int, n: int = 3) -> NonnegativeBM:
@@ -207,6 +214,7 @@ KERNELS: dict[type, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     ),
     BlockGibbs: (BlockGibbs, rbm),
     ExactHamiltonian: (ExactHamiltonian, nonnegative),
+    MixtureGibbs: (MixtureGibbs, mixture),
     GaussianGibbs: (GaussianGibbs, gaussian),
     Gibbs: (Gibbs, ising),
     GibbsWithGradients: (GibbsWithGradients, ising),

@@ -212,6 +212,7 @@ def test_a_table_of_other_columns_is_refused(run, fitted, tmp_path):
     assert code == 1 and "no column 'zz'" in err
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_with_other_settings_is_not_mixed(run, tmp_path):
     write_csv(tmp_path / "table.csv", copies(60), NAMES)
     work = tmp_path / "m" / "training"
@@ -374,6 +375,7 @@ def test_convergence_is_told_of_models_that_have_it(run, tmp_path):
 YEARS = ["2019", "2020", "2021", "2022", "2023", "2024"]
 
 
+@pytest.mark.slow
 def test_a_header_of_years(run, tmp_path):
     write_csv(tmp_path / "t.csv", copies(60), YEARS)
     how = ["--out", "m", *QUICK]

@@ -145,3 +145,74 @@ def test_version(run):  # noqa: F811
 
     assert run("--version")[1] == f"undirected {undirected.__version__}\n"
     assert "Usage" in run("fit", "-h")[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("deep", []),
+        ("semi-restricted", []),
+        ("gaussian", []),
+        ("nonnegative", []),
+        ("potts", []),
+        ("conditional", ["--given", "a,b"]),
+    ],
+)
+def test_every_model_is_fitted_and_asked(run, tmp_path, model, more):  # noqa: F811
+    """Each on columns that it takes; the answers are in the words of the table."""
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 2, 80)
+    kinds = {
+        "gaussian": lambda x: f"{x + 0.1 * rng.normal():.2f}",
+        "nonnegative": lambda x: f"{abs(x + 0.1 * rng.normal()):.2f}",
+        "potts": lambda x: ["low", "mid", "high"][x + int(rng.random() < 0.3)],
+    }
+    word = kinds.get(model, lambda x: ["no", "yes"][x])
+    lines = ["a,b,c", *(",".join(word(int(x)) for _ in "abc") for x in first)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "q.csv").write_text(f"a,b,c\n{word(1)},{word(1)},\n")
+    how = ["--epochs", 2, "--model", model, *more]
+    code, _, err = run("fit", "t.csv", "--out", "m", *how)
+    assert code == 0, err
+    code, out, err = run("query", "m", "q.csv", "--json")
+    assert code == 0, err
+    (answer,) = json.loads(out)["answers"]
+    wanted = {"gaussian": {"mean", "sd"}, "nonnegative": {"mean", "sd"}}
+    states = {"low", "mid", "high"} if model == "potts" else {"no", "yes"}
+    assert set(answer["answer"]) == wanted.get(model, states)
+    assert run("describe", "m")[0] == 0
+    code, _, err = run("sample", "m", "--out", "s.csv", "--count", 2, "--sweeps", 2)
+    assert code == (1 if model == "conditional" else 0), err
+
+
+@pytest.mark.slow
+def test_a_survey_is_fitted_asked_sampled_and_scored(run, tmp_path):  # noqa: F811
+    """Words, numbers, yes/no and holes; smoking goes with youth, and so does spending."""
+    rng = np.random.default_rng(0)
+    lines = ["who,age,smokes,drink,spends"]
+    for i in range(300):
+        young = rng.random() < 0.5
+        cells = [
+            str(round(rng.normal(25 if young else 65, 4))),
+            "yes" if young else "no",
+            rng.choice(["beer", "wine"], p=[0.9, 0.1]) if young else "tea",
+            f"{20 + rng.normal():.2f}" if young else "0",
+        ]
+        kept = ["" if rng.random() < 0.1 else cell for cell in cells]
+        lines.append(",".join([f"p{i}", *kept]))
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    how = ["--out", "m", "--label", "smokes", "--epochs", 100, "--learning-rate", 0.02]
+    code, _, err = run("fit", "t.csv", *how)
+    assert code == 0 and "left out: who" in err
+    (tmp_path / "q.csv").write_text("who,age,smokes,drink,spends\nx,25,,beer,20\ny,,no,tea,\n")
+    code, out, _ = run("query", "m", "q.csv", "--json")
+    found = {(a["row"], a["column"]): a["answer"] for a in json.loads(out)["answers"]}
+    assert code == 0 and found[1, "smokes"]["yes"] > 0.8
+    assert found[2, "age"]["mean"] > 50 and 1 < found[2, "age"]["sd"] < 25
+    assert run("sample", "m", "--out", "s.csv", "--count", 20)[0] == 0
+    drawn = list(csv.DictReader((tmp_path / "s.csv").read_text().splitlines()))
+    assert {row["drink"] for row in drawn} <= {"beer", "wine", "tea"}
+    assert all(float(row["spends"]) >= 0 for row in drawn)
+    code, out, _ = run("evaluate", "m", "t.csv", "--betas", 50, "--chains", 20, "--json")
+    assert code == 0 and json.loads(out)["label"]["accuracy"] > 0.8

@@ -376,6 +376,7 @@ def test_discrete_langevin_is_reversible(name):
     np.testing.assert_allclose(pi[:, None] * matrix, (pi[:, None] * matrix).T, atol=1e-10)
 
 
+@pytest.mark.slow
 @each_group
 def test_perturb_and_map_finds_the_perturbed_maxima(name):
     row, model = ROWS[name], model_of(name)

@@ -148,8 +148,8 @@ def question(name, seed):
     return clamp(p, mask, jnp.where(mask, x, jnp.nan)), mask, world.given(mask, x)
 
 
-@pytest.mark.parametrize("T", mostly_slow([0.5, 1.0], [1.0]))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("T", [0.5, 1.0])
+@pytest.mark.parametrize("name", mostly_slow(CASES, ["equal", "or", "one of three", "every kind"]))
 def test_beliefs_log_z_and_its_gradient_equal_enumeration(name, T):
     infer = BeliefPropagation(ROUNDS, None, temperature=jnp.asarray(T))
     forced = 0

@@ -188,7 +188,7 @@ def test_what_is_no_model_is_refused_by_name(name, kind):
         (Downs(), rbm, "Downs: .* nonnegative units; use TAP"),
         (Quadrature(), rbm, "quadrature: 5 units"),
         (MeanField(), nonnegative, "mean field: block '.*' is nonnegative"),
-        (Exact(), nonnegative, "exact: block '.*' is nonnegative"),
+        (Exact(), nonnegative, "exact.*: block '.*' is nonnegative"),
         (SumProduct(), nonnegative, "belief propagation: a Squares group offers no"),
         (Elimination(), nonnegative, "nonnegative"),
         (LinearProgram("cut"), nonnegative, "needs binary units, block '.*' is nonnegative"),

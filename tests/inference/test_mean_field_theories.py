@@ -197,6 +197,7 @@ def test_response_solves_the_printed_equations(x64, infer):
     np.testing.assert_allclose(b.covariance, M, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dense", [True, False])
 def test_improved_is_diagonally_consistent(x64, dense):
     sparse = random_grid(1)

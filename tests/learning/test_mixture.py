@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from undirected.core.errors import UndirectedError
+from undirected.learning import mixture
 from undirected.learning.centring import centred
 from undirected.learning.mixture import (
     Mixture,
@@ -116,3 +117,11 @@ def test_centred_steps_are_plain_steps_of_the_centred_model(mixed):
 def test_centring_needs_couplings():
     with pytest.raises(UndirectedError, match="centred: a Ising has no weights between visible"):
         centred(optax.sgd(0.1)).init(Ising.create(3))
+
+
+def test_rounded_sums_leave_means_between_0_and_1():
+    """A column that is always 1, whose sum in single precision came out above its count."""
+    sums = mixture._Sums(np.array([1.0]), np.array([[1.0 + 1e-6, 0.0]]), None)
+    found = mixture._maximised(sums, 8000, np.array([1 - 1e-9, 1e-9]))
+    assert (found.means > 0).all() and (found.means < 1).all()
+    assert np.isfinite(found.log_likelihood(np.array([[1.0, 0.0]]))).all()

@@ -202,6 +202,7 @@ def test_two_sides_of_an_rbm():
     assert two_sides(zoo.dense_ising(0)[0].lower()) is None
 
 
+@pytest.mark.slow
 def test_memory_grows_like_the_square_root_of_the_layers():
     """Bytes of the compiled gradient, for messages too large to be all stored."""
     shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((500, 200), (500, 500), (500, 200))]

@@ -35,6 +35,7 @@ def wrong_units(answers, x, v):
     return {"all": (float(((answers > 0.5) != v).mean()), 0.0)}
 
 
+@pytest.mark.slow
 def test_models_start_at_the_regression():
     """Without a step of learning the answers are those of the regression."""
     rng = np.random.default_rng(0)

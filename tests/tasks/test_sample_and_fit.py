@@ -7,6 +7,7 @@ import undirected as un
 from undirected.core.errors import UndirectedError
 
 
+@pytest.mark.slow
 def test_samples_of_a_named_network_follow_its_tables():
     """Each frequency is within 5 standard errors: a false alarm once in a million runs."""
     table = np.array([[8.0, 2.0, 1.0], [1.0, 3.0, 4.0]])

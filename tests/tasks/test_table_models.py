@@ -69,10 +69,10 @@ def test_the_fit_beats_independent_columns(fitted):
     """The log-likelihood of held-out rows, exact, against that of independent columns."""
     test = mixed_rows(400, seed=5)
     model = fitted.model
-    found = un.evaluate(model, test)
+    found = un.evaluate(model, test, entries=True)
     assert (found.log_z.method, found.hidden_sums, found.complete_rows) == ("exact", "exact", 400)
     alone = un.MixedRBM.create(COLUMNS, 8, seed=0, scale=0.0, data=mixed_rows())
-    base = un.evaluate(alone, test)
+    base = un.evaluate(alone, test, entries=True)
     assert found.log_likelihood.mean > base.log_likelihood.mean + 1.0
     assert found.held_out.mean < base.held_out.mean - 0.4
 

@@ -12,7 +12,7 @@ from undirected.learning.mixture import Mixture, independent_columns
 from undirected.models import RBM, MixtureRBM
 from undirected.tasks import Settings, train_table
 from undirected.tasks.mixture_start import best_of, log_likelihood_of
-from undirected.tasks.train_table import choose
+from undirected.tasks.train_table import choose, score_name, validator
 from undirected.tasks.yardsticks import (
     dump_yardsticks,
     lines_of,
@@ -51,6 +51,19 @@ def test_hidden_units_learn_what_the_mixture_misses(trained):
     own = exact_log_likelihood(model, test)
     assert own > trained.mixture.log_likelihood(test).mean() + 0.4
     assert trained.result.best == pytest.approx(exact_log_likelihood(model, trained.valid), abs=0.1)
+
+
+def test_exact_learning_is_judged_by_the_likelihood():
+    """Pseudo-likelihood is the same for copies of one bit, whatever the weights of the clusters."""
+    model = RBM.create(8, 2, jax.random.key(0), scale=1.0)
+    rows = paired(20, 2)
+    truth = oracle.rbm(model.weights, model.visible_bias, model.hidden_bias)
+    table = oracle.visible_marginal(truth, 8)
+    expected = np.mean([table[tuple(row)] for row in rows.astype(int)]) - truth.log_z
+    settings = Settings(model="rbm", method="exact")
+    found = validator(rows, settings)
+    assert found and found(model, None) == pytest.approx(expected, abs=1e-4)
+    assert score_name(settings, rows) == ("log_likelihood", 1.0)
 
 
 def test_what_is_not_known_of_log_z_does_not_count(trained):

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from undirected.cli import console
 from undirected.cli.choices import QUERY_METHODS, check_choice
 from undirected.cli.columns import is_plain, read_by_schema
-from undirected.core.columns import Column, Schema
+from undirected.core.columns import Column, Kind, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
 from undirected.core.layout import Domain
@@ -24,12 +24,12 @@ from undirected.io.frames import Frame, check_writable, kind_of, write_frame
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table, write_table
 from undirected.learning.mixture import Mixture
-from undirected.models import Potts
+from undirected.models import ConditionalRBM, Potts
 from undirected.report.images import image_grid, readable_scale
 from undirected.tasks import answer_rows
 from undirected.tasks.rows import has_columns
 from undirected.tasks.table_model import TableModel
-from undirected.tasks.table_models import same_states
+from undirected.tasks.table_models import given_and_asked, part_of, same_states
 from undirected.tasks.words import ColumnAnswer, asked_cells, filled
 from undirected.tasks.yardsticks import load_yardsticks
 
@@ -48,28 +48,44 @@ class Saved:
     network: QueryNetwork | None = None
     schema: Schema | None = None
     yardsticks: dict[str, Mixture] = field(default_factory=dict)
+    given: tuple[int, ...] = ()
 
     @property
     def table(self) -> TableModel:
         """The model with its schema, that of a table of 0 and 1 where it has none."""
         means = None if self.means is None else np.asarray(self.means).tolist()
-        return TableModel(self.model, schema_of(self), self.network, {"means": means})
+        return TableModel(self.model, schema_of(self), self.network, self.given, {"means": means})
 
     @property
     def has_words(self) -> bool:
         """Whether its table has words or units of its own, not 0 and 1 alone."""
-        return self.schema is not None and not self.schema.is_zero_one
+        return self.schema is not None and (not self.schema.is_zero_one or bool(self.given))
 
 
 def open_model(folder: Path) -> Saved:
     """Load a model folder."""
-    model = load_model(folder)
+    model, extra = load_model(folder), describe_model(folder)["extra"]
+    if isinstance(model, ConditionalRBM) and extra.get("schema") is not None:
+        return _conditional(folder, model, extra)
     if not isinstance(model, Model):
         raise UndirectedError(
             f"{folder}: a {type(model).__name__} gives outputs for features, which a table of its "
             "outputs does not hold; use it from Python, as model.at(features)"
         )
-    return saved_with(folder, model, describe_model(folder)["extra"])
+    return saved_with(folder, model, extra)
+
+
+def _conditional(folder: Path, model: ConditionalRBM, extra: dict[str, Any]) -> Saved:
+    """A conditional model with the columns that it is given and those that it answers."""
+    schema, given = Schema.from_json(extra["schema"]), extra.get("given")
+    if not isinstance(given, list) or not all(type(i) is int for i in given):
+        raise _wrong(folder, "given", given, "numbers of columns")
+    kinds = TableUnits.of(schema)
+    inputs, outputs = given_and_asked(kinds, given)
+    wanted = part_of(kinds, outputs).n_units, part_of(kinds, inputs).n_units
+    if model.visible_features.shape != wanted:
+        raise _wrong(folder, "schema", schema.names, "one with the columns of the model")
+    return Saved(model, schema.names, None, None, None, schema, {}, inputs)
 
 
 def saved_with(folder: Path, model: Any, extra: dict[str, Any]) -> Saved:
@@ -131,7 +147,7 @@ def _yardsticks(folder: Path, found: Any, n: int) -> dict[str, Mixture]:
         raise _wrong(folder, "yardsticks", found, "mixtures of independent columns") from error
     for mixture in made.values():
         weights, means = mixture.log_weights, mixture.means
-        if means.shape != (len(weights), n) or weights.ndim != 1:
+        if weights.ndim != 1 or means.shape != (len(weights), n):
             raise _wrong(folder, "yardsticks", found, f"mixtures of {n} columns")
         if not (np.isfinite(weights).all() and ((means > 0) & (means < 1)).all()):
             raise _wrong(folder, "yardsticks", found, "finite weights, and means from 0 to 1")
@@ -142,7 +158,7 @@ def _are(values: Any, kind: type) -> bool:
     """Whether these are finite numbers, whole ones where `kind` is int, in a list."""
     kinds = (int,) if kind is int else (int, float)
     return isinstance(values, list | tuple) and all(
-        type(value) in kinds and np.isfinite(value) for value in values
+        type(value) in kinds and -1e30 < value < 1e30 for value in values
     )
 
 
@@ -179,6 +195,7 @@ def query_table(
     if out is not None:
         _write_answers(saved, out, values, answers, frame)
     if completion is not None:
+        saved.table.check_joint("query: a completion")
         best = answer_rows(saved.model, saved.table.rows(values), method="map", seed=seed)
         _write_rows(saved, completion, saved.table.table(best.values))
     if converged is not None and converged < 1:
@@ -199,7 +216,7 @@ def query_table(
     console.result(summary, js, lines + ([f"Wrote {completion}"] if completion else []))
 
 
-KINDS = {Domain.REAL: "real", Domain.NONNEGATIVE: "nonnegative"}
+KINDS: dict[Domain, Kind] = {Domain.REAL: "real", Domain.NONNEGATIVE: "nonnegative"}
 
 
 def schema_of(saved: Saved) -> Schema:
@@ -207,7 +224,9 @@ def schema_of(saved: Saved) -> Schema:
     if saved.schema is not None:
         return saved.schema
     blocks = [block for block in saved.model.layout.blocks if block.visible]
-    kinds = [KINDS.get(block.domain, "binary") for block in blocks for _ in range(block.size)]
+    kinds: list[Kind] = [
+        KINDS.get(block.domain, "binary") for block in blocks for _ in range(block.size)
+    ]
     columns = [
         Column(name, "binary", ("0", "1")) if kind == "binary" else Column(name, kind)
         for name, kind in zip(saved.names, kinds, strict=True)
@@ -245,8 +264,11 @@ def _write_answers(
     if frame is not None:
         write_frame(out, filled(frame.cells, answers, len(frame)), saved.schema)
         return
-    found = [a.mean if a.probabilities is None else a.probabilities[:, 1] for a in answers]
-    _write_numbers(out, np.where(np.isnan(values), np.stack(found, 1), values), saved.names)
+    found = np.stack(
+        [np.asarray(a.mean if a.probabilities is None else a.probabilities[:, 1]) for a in answers],
+        1,
+    )
+    _write_numbers(out, np.where(np.isnan(values), found, values), saved.names)
 
 
 def _write_rows(saved: Saved, out: Path, values: np.ndarray) -> None:
@@ -266,8 +288,9 @@ def _write_numbers(out: Path, values: np.ndarray, names: list[str]) -> None:
 
 def _check_words(saved: Saved, *paths: Path | None) -> None:
     """Refuse arrays of numbers for a table of words, before any work is done for them."""
+    words = saved.has_words and any(column.is_discrete for column in schema_of(saved))
     for path in paths:
-        if path is not None and saved.has_words and kind_of(path) in (".npy", ".npz"):
+        if path is not None and words and kind_of(path) in (".npy", ".npz"):
             raise UndirectedError(
                 f"{path}: the table has words, which arrays of numbers cannot hold; write a .csv "
                 "or .parquet file"
@@ -291,6 +314,7 @@ def sample_model(
         check_place(png)
     saved = open_model(folder)
     _check_words(saved, out)
+    saved.table.check_joint("sample")
     if png is not None and saved.image is None:
         raise UndirectedError(
             f"sample: {folder} does not say that rows are images; fit with --image ROWSxCOLUMNS"

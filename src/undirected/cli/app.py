@@ -1,12 +1,12 @@
 """The commands and their options. Nothing heavy is imported before a command runs."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from undirected.cli.choices import EVALUATE_METHODS, METHODS, MODELS, QUERY_METHODS
+from undirected.cli import options
+from undirected.cli.options import AsJson, Header, ModelFolder, Seed, TableFile
 
 app = typer.Typer(
     name="undirected",
@@ -20,27 +20,6 @@ data_app = typer.Typer(
     help="List the data sets, or fetch one into the cache.", no_args_is_help=True
 )
 app.add_typer(data_app, name="data")
-
-TableFile = Annotated[
-    Path,
-    typer.Argument(
-        help="A table: .csv, .tsv or other delimited text (also .gz), .npy, .npz (FILE.npz:NAME "
-        "for one array), .parquet, .arrow; blank, NA, NaN or null is missing."
-    ),
-]
-Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        help="Line 1 of a text table holds names, or data; default: found out by its cells.",
-    ),
-]
-ModelFolder = Annotated[Path, typer.Argument(help="A model folder written by `undirected fit`.")]
-Seed = Annotated[
-    int,
-    typer.Option(min=0, max=2**63 - 1, help="Seed of every random draw: same seed, same result."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -61,11 +40,6 @@ def start(
     ] = False,
 ) -> None:
     """Undirected graphical models: learn them, query them, sample from them."""
-
-
-def _complete(*words: str) -> Callable[[str], list[str]]:
-    """Completion of an option's value in a shell."""
-    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
 
 @app.command()
@@ -89,65 +63,23 @@ def fit(
     table: TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.")] = Path("model"),
     header: Header = None,
-    types: Annotated[
-        str | None,
-        typer.Option(
-            help="Kinds of columns, as in age=real,colour=category: binary, category, real or "
-            "nonnegative; default: by their cells."
-        ),
-    ] = None,
-    drop: Annotated[str | None, typer.Option(help="Columns to leave out, as in id,name.")] = None,
-    columns: Annotated[str | None, typer.Option(help="The only columns to take.")] = None,
-    label: Annotated[
-        str | None, typer.Option(help="The column that is to be predicted from the others.")
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option(help="Between cells of text: one character or tab.")
-    ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="mixture-rbm (a mixture, hidden units on top), rbm, ising (pairs only), mixed "
-            "(columns of any kind), deep, semi-restricted, gaussian, nonnegative or potts; "
-            "default: by the columns.",
-            autocompletion=_complete(*MODELS),
-        ),
-    ] = "auto",
-    method: Annotated[
-        str,
-        typer.Option(
-            help="pcd, cd, pl (pseudo-likelihood), bp, exact or query-training; "
-            "default: by the table.",
-            autocompletion=_complete(*METHODS),
-        ),
-    ] = "auto",
-    hidden: Annotated[
-        int | None, typer.Option(help="Hidden units of an RBM; default: by the table.")
-    ] = None,
-    components: Annotated[
-        int | None, typer.Option(help="Most components of the mixture; default: by the table.")
-    ] = None,
-    epochs: Annotated[
-        float | None, typer.Option(help="Passes over the rows; default: by the table.")
-    ] = None,
-    batch: Annotated[int | None, typer.Option(help="Rows per step; default: by the table.")] = None,
-    learning_rate: Annotated[float, typer.Option(help="Of Adam; falls to 0 at the end.")] = 2e-3,
-    validation: Annotated[
-        float, typer.Option(help="Share of the rows held out to choose the best step.")
-    ] = 0.1,
-    patience: Annotated[
-        int | None, typer.Option(help="Stop after so many validations without improvement.")
-    ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Rows are images of this shape, such as 28x28.")
-    ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option(
-            help="Start anew, even where an interrupted run could go on or --out holds a model of "
-            "other data."
-        ),
-    ] = False,
+    types: options.Types = None,
+    drop: options.Drop = None,
+    columns: options.Columns = None,
+    label: options.Label = None,
+    given: options.Given = None,
+    delimiter: options.Delimiter = None,
+    model: options.Kind = "auto",
+    method: options.Method = "auto",
+    hidden: options.Hidden = None,
+    components: options.Components = None,
+    epochs: options.Epochs = None,
+    batch: options.Batch = None,
+    learning_rate: options.Rate = 2e-3,
+    validation: options.Validation = 0.1,
+    patience: options.Patience = None,
+    image: options.ImageShape = None,
+    fresh: options.Fresh = False,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -174,7 +106,7 @@ def fit(
         seed,
         components,
     )
-    wishes = Wishes(header, types, drop, columns, label, delimiter)
+    wishes = Wishes(header, types, drop, columns, label, delimiter, given)
     fit_table(table, wishes, out, settings, fresh, as_json)
 
 
@@ -182,24 +114,12 @@ def fit(
 def query(
     model: ModelFolder,
     rows: TableFile,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Table with every missing entry filled in: by p(1) where all is 0/1, otherwise by "
-            "words and numbers, with how sure they are. Without it answers are printed."
-        ),
-    ] = None,
+    out: options.Answers = None,
     completion: Annotated[
         Path | None, typer.Option(help="Also write the most probable completion here.")
     ] = None,
     header: Header = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            help="bp, mf (mean field), gibbs or exact.",
-            autocompletion=_complete(*QUERY_METHODS),
-        ),
-    ] = "bp",
+    method: options.QueryMethod = "bp",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -245,13 +165,7 @@ def evaluate(
     model: ModelFolder,
     table: TableFile,
     header: Header = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            help="exact, ais, or auto: exact where that is possible.",
-            autocompletion=_complete("auto", *EVALUATE_METHODS),
-        ),
-    ] = "auto",
+    method: options.EvaluateMethod = "auto",
     chains: Annotated[int, typer.Option(help="Chains of AIS.")] = 200,
     betas: Annotated[int, typer.Option(help="Temperatures of AIS.")] = 2000,
     seed: Seed = 0,

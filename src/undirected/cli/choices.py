@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from undirected.core.errors import UndirectedError
 
 MODELS = ("mixture-rbm", "rbm", "ising", "mixed", "deep", "semi-restricted", "gaussian")
-MODELS += ("nonnegative", "potts")
+MODELS += ("nonnegative", "potts", "conditional")
 METHODS = ("pcd", "cd", "pl", "bp", "exact", "query-training")
 
 QUERY_METHODS = ("bp", "mf", "gibbs", "exact", "map")

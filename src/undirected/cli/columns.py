@@ -1,11 +1,13 @@
 """Tables for the commands: read with their schema to fit, and by a model's schema afterwards."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 
 from undirected.cli import console
+from undirected.core.cells import as_number, as_word
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.io.delimited import sniff
@@ -27,6 +29,7 @@ class Wishes:
     columns: str | None = None
     label: str | None = None
     delimiter: str | None = None
+    given: str | None = None
 
     @property
     def are_plain(self) -> bool:
@@ -34,15 +37,21 @@ class Wishes:
         return not (self.types or self.drop or self.columns or self.delimiter)
 
 
-def read_to_fit(path: Path, wishes: Wishes, grey: bool) -> tuple[Table, Schema]:
+NUMBERS = {"gaussian": "real", "nonnegative": "nonnegative"}
+"""The kind as which a model takes all columns of numbers."""
+
+
+def read_to_fit(
+    path: Path, wishes: Wishes, grey: bool, model: str = "auto"
+) -> tuple[Table, Schema]:
     """The rows of a table as a model has them, and its schema.
 
     A table of 0 and 1 is read by the reader for those, and keeps all its columns; so is one of
     grey values where they are wanted. Every other table goes by the schema that its cells suggest.
     """
-    parse_types(wishes.types)
+    types = parse_types(wishes.types)
     refusal: Exception | None = None
-    if wishes.are_plain and kind_of(path) in (".csv", ".npy", ".npz"):
+    if wishes.are_plain and model not in NUMBERS and kind_of(path) in (".csv", ".npy", ".npz"):
         try:
             table = read_table(path, binary=not grey, grey=grey, header=wishes.header)
         except BadFile as error:
@@ -50,15 +59,13 @@ def read_to_fit(path: Path, wishes: Wishes, grey: bool) -> tuple[Table, Schema]:
         else:
             return table, zero_one_schema(table.values, table.names, wishes.label)
     frame = read_frame(path, header=wishes.header, delimiter=_delimiter(wishes.delimiter))
-    if refusal and (_is_nearly_grey(frame) if grey else _is_nearly_zero_one(frame)):
+    if refusal and (_is_of_greys(frame, model) if grey else _is_nearly_zero_one(frame)):
         raise refusal
-    schema = infer_schema(
-        frame,
-        types=parse_types(wishes.types),
-        drop=_names(wishes.drop),
-        columns=_names(wishes.columns) or None,
-        label=wishes.label,
-    )
+    chosen = {"drop": _names(wishes.drop), "columns": _names(wishes.columns) or None}
+    schema = infer_schema(frame, types=types, label=wishes.label, **chosen)
+    if model in NUMBERS:
+        kinds = {c.name: NUMBERS[model] for c in schema if _is_of_numbers(c)}
+        schema = infer_schema(frame, types=kinds | types, label=wishes.label, **chosen)
     return Table(schema.encode(frame.cells, frame.place), schema.names), schema
 
 
@@ -137,12 +144,23 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")
 
 
-def _is_nearly_grey(frame: Frame) -> bool:
-    """Whether all columns are numbers, of which all but a few in a hundred lie between 0 and 1."""
-    if any(cells.dtype.kind not in "buif" for cells in frame.cells.values()):
-        return False
-    inside = [np.isnan(c) | ((c >= 0) & (c <= 1)) for c in frame.cells.values()]
-    return bool(np.mean(inside) > 0.97)
+def given_columns(text: str | None, schema: Schema) -> tuple[int, ...]:
+    """The numbers of the columns that a conditional model is given, from their names."""
+    unknown = [name for name in _names(text) if name not in schema.names]
+    if unknown:
+        near = get_close_matches(unknown[0], schema.names, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {_listed(schema.names)}"
+        raise UndirectedError(f"given: no column is called '{unknown[0]}'; {hint}")
+    return tuple(sorted(schema.names.index(name) for name in _names(text)))
+
+
+def _is_of_numbers(column: Column) -> bool:
+    return all(as_number(word) is not None for word in column.states)
+
+
+def _is_of_greys(frame: Frame, model: str) -> bool:
+    """Whether a table for query training holds numbers alone, which are then to be grey values."""
+    return model != "mixed" and all(c.dtype.kind in "buif" for c in frame.cells.values())
 
 
 def is_plain(path: Path) -> bool:
@@ -154,17 +172,15 @@ def is_plain(path: Path) -> bool:
 
 
 def _is_nearly_zero_one(frame: Frame) -> bool:
-    """Whether all cells but those of one row, or but one in a thousand, are 0, 1 or missing.
+    """Whether all cells but those of one row, or of one row in a hundred, are 0, 1 or missing.
 
     Such a table was meant to be of 0 and 1, and the cell that is not is a slip, or a header that
     was not taken for one.
     """
-    total, wrong, rows = 0, 0, set()
+    wrong = np.zeros(len(frame), bool)
     for cells in frame.cells.values():
         if cells.dtype.kind == "f":
-            bad = ~(np.isnan(cells) | (cells == 0) | (cells == 1))
+            wrong |= ~(np.isnan(cells) | (cells == 0) | (cells == 1))
         else:
-            bad = np.array([str(cell).strip() not in ("0", "1", "", "NA", "?") for cell in cells])
-        total, wrong = total + len(cells), wrong + int(bad.sum())
-        rows |= set(np.flatnonzero(bad)[:2].tolist())
-    return len(rows) == 1 or wrong <= 0.001 * total
+            wrong |= [as_word(cell) not in ("0", "1", "") for cell in cells]
+    return int(wrong.sum()) <= max(1, len(frame) // 100)

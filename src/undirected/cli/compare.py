@@ -60,6 +60,7 @@ def compare_samplers(
         raise UndirectedError(f"compare: {chains} chains; at least 2 are needed")
     check_place(out)
     saved = open_model(folder)
+    saved.table.check_joint("compare")
     values = read_for(saved, table, header)
     rows = values[~np.isnan(values).any(1)][:MOST_ROWS]
     if len(rows) < 4:

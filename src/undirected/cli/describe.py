@@ -18,7 +18,8 @@ def describe_folder(folder: Path, js: bool) -> None:
     """Print kind, size, columns, training, scores and the strongest couplings of a model."""
     saved, record = open_model(folder), describe_model(folder)
     extra, schema = record["extra"], schema_of(saved)
-    sizes = {block.name: block.size for block in saved.model.layout.blocks}
+    blocks = saved.model.layout.blocks if hasattr(saved.model, "layout") else ()
+    sizes = {block.name: block.size for block in blocks}
     couplings = strongest_couplings(saved.model, schema, MOST_COUPLINGS)
     training = {k: v for k, v in _mapping(extra, "settings").items() if v is not None}
     scores, rows = _mapping(extra, "scores"), extra.get("rows")
@@ -36,7 +37,7 @@ def describe_folder(folder: Path, js: bool) -> None:
     }
     lines = [
         f"{folder}: {record['class']}, written by undirected {record['library']}",
-        "units: " + ", ".join(f"{name} {size}" for name, size in sizes.items()),
+        *["units: " + ", ".join(f"{name} {size}" for name, size in sizes.items())] * bool(sizes),
         f"parameters: {summary['parameters']:,}",
         f"columns: {len(schema)}" + (" of 0 and 1" if schema.is_zero_one else ""),
         *schema_lines(schema, rows if type(rows) is int else 0),

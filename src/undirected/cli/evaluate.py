@@ -26,6 +26,7 @@ def evaluate_table(
     """Print the log-likelihood of a table under a model."""
     check_choice("evaluate: method", method, EVALUATE_METHODS)
     saved = open_model(folder)
+    saved.table.check_joint("evaluate")
     check_lowerable("evaluate", saved.model)
     rows = read_for(saved, table, header)
     bar = console.Bar("evaluate", "rows")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from undirected.core.columns import Column
+from undirected.core.errors import UndirectedError
 from undirected.evaluation import calibration, calibration_error
 from undirected.experiments.record import curve
 from undirected.report.images import image_grid, readable_scale
@@ -35,7 +36,7 @@ def write_fit_report(
     sections = [_overview(summary), _learning(trained)]
     sections += _held_out(trained, model)
     sections += [_couplings(model)]
-    if image is not None and model.model.layout.n_visible == len(model.schema):
+    if image is not None and not model.given:
         sections.append(_pictures(model, image, trained.settings.seed))
     sections.append(_columns(model, summary["rows"]))
     write_sections([section for section in sections if section], path, TITLE)
@@ -81,10 +82,14 @@ def _held_out(trained: Trained, model: TableModel) -> list[Section]:
             Section("Held-out cells", "No rows were held out, so there is nothing to score by.")
         ]
     drawn = np.random.default_rng(trained.settings.seed).random(rows.shape) < ASKED
+    drawn[:, list(model.given)] = False
     asked = drawn & ~np.isnan(rows)
     if not asked.any():
         return []
-    answers = model.answers(np.where(asked, np.nan, rows))
+    try:
+        answers = model.answers(np.where(asked, np.nan, rows))
+    except UndirectedError as error:
+        return [Section("Held-out cells", f"They could not be asked for: {error}")]
     lines, pairs = [], []
     for j, answer in enumerate(answers):
         hidden = asked[:, j]

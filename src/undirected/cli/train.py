@@ -12,22 +12,19 @@ import numpy as np
 
 from undirected.cli import console
 from undirected.cli.choices import check_choices
-from undirected.cli.columns import Wishes, read_to_fit, tell_schema
+from undirected.cli.columns import Wishes, given_columns, read_to_fit, tell_schema
 from undirected.cli.fit_report import write_fit_report
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, locked
-from undirected.inference import QueryNetwork
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
 from undirected.io.tables import Table
 from undirected.learning import Progress
-from undirected.models import MixtureRBM
 from undirected.tasks import Settings, Trained, train_table
-from undirected.tasks.entries import asks_entries
 from undirected.tasks.table_model import columns_of, settings_for, table_model
-from undirected.tasks.train_table import MODELS, choose_for
+from undirected.tasks.train_table import choose_for, score_name
 from undirected.tasks.yardsticks import (
     dump_yardsticks,
     lines_of,
@@ -41,7 +38,10 @@ def fit_table(
 ) -> None:
     """Fit a model to a table and write its folder."""
     check_choices(settings)
-    table, schema = read_to_fit(path, wishes, grey=settings.method == "query-training")
+    _check_given(settings, wishes)
+    grey = settings.method == "query-training"
+    table, schema = read_to_fit(path, wishes, grey, settings.model)
+    given = given_columns(wishes.given, schema)
     settings = settings_for(settings, schema)
     columns = columns_of(settings, schema)
     settings = choose_for(settings, columns, table.values)
@@ -52,14 +52,14 @@ def fit_table(
     )
     tell_schema(schema, len(table.values))
     with locked(out, "fitting a model"):
-        work = _prepare(out, settings, table, schema, fresh)
-        _fit(table, schema, columns, out, work, settings, as_json)
+        work = _prepare(out, settings, table, schema, given, fresh)
+        _fit(table, schema, given, out, work, settings, as_json)
 
 
 def _fit(
     table: Table,
     schema: Schema,
-    columns: Schema | None,
+    given: tuple[int, ...],
     out: Path,
     work: Path,
     settings: Settings,
@@ -68,20 +68,21 @@ def _fit(
     """Train, and write the model, its report and the summary."""
     started = time.monotonic()
     image = image_shape(settings.image, len(table.names))
-    trained = train_with_bar(table.values, settings, work, columns=columns)
+    columns = columns_of(settings, schema)
+    trained = train_with_bar(table.values, settings, work, columns=columns, given=given)
     result = trained.result
     if result.stopped == "interrupted":
         raise console.Interrupted(
             f"fit: interrupted at step {result.step}; give the same command again to go on"
         )
-    fitted = table_model(trained, schema)
+    fitted = table_model(trained, schema, given)
     yardsticks = make_yardsticks(trained.train, trained.mixture) if trained.mixture else {}
     score, best = _score(trained)
     beside = scores_beside(score, yardsticks, trained.valid, settings.seed)
     extra = {"names": table.names, "image": image, **fitted.notes}
     if yardsticks:
         extra["yardsticks"] = dump_yardsticks(yardsticks)
-    if not schema.is_zero_one or schema.label:
+    if not schema.is_zero_one or schema.label or columns is not None:
         extra["schema"] = schema.to_json()
     summary = {
         "model": str(out),
@@ -109,17 +110,8 @@ def _fit(
 
 def _score(trained: Trained) -> tuple[str, float | None]:
     """The name and the value of the score by which the best step was chosen."""
-    model, best = trained.result.best_model, trained.result.best
-    if isinstance(model, MixtureRBM):
-        return "log_likelihood", best
-    if trained.settings.model not in MODELS:
-        core = model.model if isinstance(model, QueryNetwork) else model
-        if not asks_entries(core):
-            return "pseudo_log_likelihood", best
-        return "bits_per_held_out_entry", None if best is None else -best
-    if isinstance(model, QueryNetwork):
-        return "bits_per_target", None if best is None else -best
-    return "pseudo_log_likelihood", best
+    name, sign = score_name(trained.settings, trained.valid)
+    return name, None if trained.result.best is None else sign * trained.result.best
 
 
 def _in_words(name: str) -> str:
@@ -134,6 +126,7 @@ def train_with_bar(
     work: Path,
     title: str = "fit",
     columns: Schema | None = None,
+    given: tuple[int, ...] = (),
 ) -> Trained:
     """Fit with a progress bar; checkpoints and metrics go to the folder `work`."""
     bar = console.Bar(title)
@@ -147,6 +140,7 @@ def train_with_bar(
             values,
             settings,
             columns=columns,
+            given=given,
             store=Checkpoints(work / "checkpoints"),
             log=MetricsLog(work / "metrics.jsonl"),
             on_event=show,
@@ -179,13 +173,32 @@ def image_shape(text: str | None, columns: int) -> tuple[int, int] | None:
     return shape
 
 
-def _prepare(out: Path, settings: Settings, table: Table, schema: Schema, fresh: bool) -> Path:
+def _check_given(settings: Settings, wishes: Wishes) -> None:
+    """A conditional model, and no other, is told what it takes as known."""
+    if settings.model == "conditional" and not wishes.given:
+        raise UndirectedError(
+            "fit: a conditional model needs to know what is given; name columns, as in --given a,b"
+        )
+    if wishes.given and settings.model != "conditional":
+        raise UndirectedError("fit: --given is for --model conditional; leave it out")
+
+
+def _prepare(
+    out: Path,
+    settings: Settings,
+    table: Table,
+    schema: Schema,
+    given: tuple[int, ...],
+    fresh: bool,
+) -> Path:
     """The folder of a run in progress; refuse to mix two runs, or to lose a model of other data."""
     work = Path(out) / "training"
     values = hashlib.sha256(table.values.tobytes()).hexdigest()
     plan = {"settings": asdict(settings), "values": values, "names": table.names}
     if not schema.is_zero_one:
         plan["schema"] = schema.to_json()
+    if given:
+        plan["given"] = list(given)
     plan_file = work / "plan.json"
     if work.exists() and not plan_file.is_file() and any(work.glob("[!.]*")):
         raise UndirectedError(

@@ -37,6 +37,7 @@ def as_word(cell: Any) -> str:
         return "" if word.lower() in MISSING_WORDS else word
     if is_missing(cell):
         return ""
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
+    real = isinstance(cell, float) or getattr(getattr(cell, "dtype", None), "kind", "") == "f"
+    if real and float(cell).is_integer() and abs(cell) < 2**53:
         return str(int(cell))
     return str(cell)

@@ -108,11 +108,11 @@ class Column:
         return words
 
     def text(self, value: Any) -> str:
-        """A cell of `decode` as a CSV file has it, a number with the digits of the table."""
+        """A cell as a CSV file has it, a number with the digits of the table; text as it is."""
         if value is None or value != value:
             return ""
-        if self.is_discrete:
-            return str(value)
+        if self.is_discrete or isinstance(value, str):
+            return as_word(value)
         # Adding 0 turns -0.0, which rounding makes, into 0.0.
         return f"{round(float(value), self.decimals) + 0.0:.{self.decimals}f}"
 
@@ -303,7 +303,7 @@ def _complaint(column: Column) -> str | None:
         return f"it has {len(states)} state; pass at least 2, or drop the column"
     if not column.is_discrete and states:
         return f"it is {column.kind}, but has states; pass none"
-    if any(type(value) not in (int, float) or not math.isfinite(value) for value in numbers):
+    if any(type(value) not in (int, float) or not -1e300 < value < 1e300 for value in numbers):
         return f"its mean and scale are {numbers!r:.60}; pass finite numbers"
     if column.scale <= 0 or (column.kind == "nonnegative" and column.mean != 0):
         return f"its mean and scale are {numbers}; the scale is over 0, a nonnegative one's mean 0"

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from undirected.core.cells import as_number, as_word
 from undirected.core.errors import BadFile
 
 PARQUET = (".parquet", ".pq")
@@ -37,11 +38,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]
 def write(path: Path, columns: dict[str, Any]) -> None:
     """Write columns of words or numbers as Parquet or Arrow."""
     pa = require(path)
-    arrays = {
-        name: [None if c is None or c != c or c == "" else c for c in cells]
-        for name, cells in columns.items()
-    }
-    table = pa.table(arrays)
+    table = pa.table({name: _of_one_kind(cells) for name, cells in columns.items()})
     if path.name.removesuffix(".tmp").endswith(PARQUET) or _kind(path) in PARQUET:
         import pyarrow.parquet as parquet  # type: ignore[import-not-found]
 
@@ -50,6 +47,19 @@ def write(path: Path, columns: dict[str, Any]) -> None:
         import pyarrow.feather as feather  # type: ignore[import-not-found]
 
         feather.write_feather(table, str(path), compression="uncompressed")
+
+
+def _of_one_kind(cells: Any) -> list[Any]:
+    """Cells that are all numbers, or else all words; None for what is missing."""
+    words = [None if c is None or c != c or c == "" else c for c in cells]
+    if all(c is None or isinstance(c, str) for c in words):
+        return words
+    if not any(isinstance(c, str) for c in words):
+        return [c.item() if isinstance(c, np.generic) else c for c in words]
+    numbers = [None if c is None else as_number(as_word(c)) for c in words]
+    if all((n is None) == (c is None) for n, c in zip(numbers, words, strict=True)):
+        return numbers
+    return [None if c is None else as_word(c) for c in words]
 
 
 def _kind(path: Path) -> str:

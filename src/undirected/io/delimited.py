@@ -171,7 +171,7 @@ def _columns(
     lines: list[int] = []
     held: list[list[str]] = []
     for line, cells in itertools.islice(rows, int(skip), None):
-        if not any(cells) and len(names) > 1:
+        if cells in ([], [""]) and len(names) > 1:  # a line of delimiters is a row of holes
             continue
         held.append([words.setdefault(c, c) for c in _checked(cells, line, names, path)])
         lines.append(line)

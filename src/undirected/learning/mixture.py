@@ -12,6 +12,8 @@ SIZES = (2, 5, 10, 20, 50, 100)
 BATCH, POWER = 500, 0.6
 """Rows of a stepwise update, and how fast the weight of an update falls with their number."""
 SEEDING_ROWS = 2000
+LEAST = 1e-6
+"""How far means stay from 0 and 1."""
 CHUNK = 2**22
 """Entries of the responsibilities worked on at a time."""
 
@@ -143,7 +145,9 @@ def _maximised(sums: _Sums, n: int, middle: np.ndarray) -> Mixture:
     """The mixture of these statistics, its means drawn to the column's by the weight of a row."""
     counts = n * (sums.shares[:, None] if sums.seen is None else sums.seen)
     weights = n * sums.shares + 0.1
-    return Mixture(np.log(weights / weights.sum()), (n * sums.ones + middle) / (counts + 1))
+    means = (n * sums.ones + middle) / (counts + 1)
+    # Sums in single precision of a column that is always 1 may come out above their count.
+    return Mixture(np.log(weights / weights.sum()), np.clip(means, LEAST, 1 - LEAST))
 
 
 def _sums(mixture: Mixture, rows: np.ndarray) -> _Sums:

@@ -52,7 +52,11 @@ def column_couplings(model: Any, count: int) -> Float[np.ndarray, "columns colum
 
 def _through_hidden(model: Any) -> Float[np.ndarray, "v v"] | None:
     """Couplings between visible units that hidden ones make, a mixture's component among them."""
+    if not hasattr(model, "layout"):
+        return None
     weights = getattr(model, "couplings", getattr(model, "weights", None))
+    if isinstance(weights, tuple):  # of a deep model, those of the lowest layer
+        weights = weights[0]
     if weights is None or np.ndim(weights) != 2 or len(weights) != model.layout.n_visible:
         return None
     parts = [np.asarray(weights, np.float64)]

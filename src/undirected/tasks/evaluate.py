@@ -243,9 +243,9 @@ def _rows_by_ais(
     betas: int,
 ) -> Float[np.ndarray, " rows"]:
     """`ais_rows` in chunks; where only missing entries are to be summed, a tenth of the betas."""
-    given = None if means is None else jnp.asarray(means)
-    base = model.independent(given) if isinstance(model, Separable) else None
-    path = path_to(model, means) if base is None else ModelPath(base, model)
+    path = path_to(model, means)
+    if isinstance(model, Separable):  # a path from a tractable model would have couplings
+        path = ModelPath(model.independent(None if means is None else jnp.asarray(means)), model)
     kernel = kernel_for(model)
     few = isinstance(model, Summable) or model.layout.n == model.layout.n_visible
     count = max(2, betas // 10) if few else betas

@@ -105,7 +105,7 @@ def write_network(path: str | Path, network: Any) -> None:
         >>> un.query(un.read_network(path))
         {'coin': {'heads': 0.3, 'tails': 0.7}}
     """
-    p, path = lowered(network), Path(path)
+    p, path = lowered("write_network", network), Path(path)
     layout, place = p.layout, {v: i for i, v in enumerate(p.layout.order)}
     scopes, logs = _unary_tables(p, place)
     for factor in p.factors:

@@ -14,7 +14,7 @@ from undirected.learning.centring import centred
 from undirected.learning.mixture import SIZES, Mixture, choose_mixture
 from undirected.models import MixtureRBM
 from undirected.tasks.choose import kernel_for, path_to
-from undirected.tasks.entries import observed_mean
+from undirected.tasks.entries import MOST_SUMMED, observed_mean
 
 MOST_FIELDS = 30_000
 """Entries of the components' means: drawing the component takes so many sums for every chain."""
@@ -61,8 +61,9 @@ def best_of(mixture: Mixture, result: FitResult, valid: np.ndarray) -> FitResult
         return result
     model = result.best_model
     both = bracket(path_to(model), kernel_for(model), seed=0, chains=CHAINS, betas=LAST_BETAS)
-    before = float(mixture.log_likelihood(valid).mean())
-    after = observed_mean(model, valid, both.log_z)
+    judged = valid[:MOST_SUMMED] if np.isnan(valid).any() else valid
+    before = float(mixture.log_likelihood(judged).mean())
+    after = observed_mean(model, judged, both.log_z)
     if both.meet and after - both.spread / 2 > before:
         return replace(result, best=after)
     start = MixtureRBM.from_mixture(*mixture.at_least(2), model.n_hidden, scale=0.0)

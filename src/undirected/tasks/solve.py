@@ -138,30 +138,39 @@ def solve(
         {'rain': 0, 'sky': 'clear'}
     """
     start = time.monotonic()
-    if task not in TASKS:
-        raise UndirectedError(
-            f"solve: task {task!r:.40} is unknown; pass one of {', '.join(TASKS)}"
-        )
-    if not seconds > 0:
-        raise UndirectedError(f"solve: seconds is {seconds!r:.40}; pass a number above 0")
-    room = min(memory_bytes(memory), int(0.8 * available_memory()))
+    _check(task, seconds)
+    room = int(min(memory_bytes(memory), 0.8 * available_memory()))
     budget = Budget(start + seconds - RESERVE, room, seed)
     network, names, words = _named(net)
     known = _evidence(names, words, given or {})
     asked = _maximised(task, names, maximise)
-    wanted = None if task in ("mar", "map") else asked
+    small, found = _outcome(network, task, known, asked, budget)
+    return _solution(task, names, words, small, found, asked, time.monotonic() - start)
+
+
+def _check(task: str, seconds: float) -> None:
+    if task not in TASKS:
+        known = ", ".join(TASKS)
+        raise UndirectedError(f"solve: task {task!r:.40} is unknown; pass one of {known}")
+    if not seconds > 0:
+        raise UndirectedError(f"solve: seconds is {seconds!r:.40}; pass a number above 0")
+
+
+def _outcome(
+    network: Network, task: str, given: dict[int, int], asked: frozenset[int], budget: Budget
+) -> tuple[Simplified | None, Outcome]:
+    """The simplified network and the answer about it."""
     try:
-        small = simplify(network, known, wanted)
+        small = simplify(network, given, None if task in ("mar", "map") else asked)
         own = frozenset(small.source[v] for v in asked) - {-1}
         if task == "map":
             own = frozenset(range(len(small.network.cardinalities)))
-        found = answer(small.network, task, budget, own)
+        return small, answer(small.network, task, budget, own)
     except Inconsistent:
         if task != "pr":
             raise
         note = "the evidence is inconsistent: its probability is 0"
-        small, found = None, Outcome(-inf, lower=-inf, upper=-inf, exact=True, notes=[note])
-    return _solution(task, names, words, small, found, asked, time.monotonic() - start)
+        return None, Outcome(-inf, lower=-inf, upper=-inf, exact=True, notes=[note])
 
 
 def memory_bytes(memory: int | str) -> int:

@@ -19,12 +19,18 @@ from undirected.io.frames import Frame, as_frame
 from undirected.io.infer import infer_schema
 from undirected.io.model_files import describe_model, load_model, save_model
 from undirected.learning import answers as ask_network
-from undirected.models import Potts
+from undirected.models import ConditionalRBM, Potts
+from undirected.tasks.entries import asks_entries
 from undirected.tasks.evaluate import Evaluation, evaluate
 from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
 from undirected.tasks.sample import sample_units
-from undirected.tasks.table_models import same_states
+from undirected.tasks.table_models import (
+    conditional_answers,
+    given_and_asked,
+    part_of,
+    same_states,
+)
 from undirected.tasks.train_table import Settings, Trained, column_means, train_table
 from undirected.tasks.words import ColumnAnswer, answers_by_column, filled, ones
 
@@ -39,6 +45,7 @@ class TableModel:
         model: the model.
         schema: the columns, as the model has them.
         network: the query network of a model that was trained to answer.
+        given: numbers of the columns that a conditional model takes as known.
         notes: what else was written down of its training.
 
     Example:
@@ -52,6 +59,7 @@ class TableModel:
     model: Any
     schema: Schema
     network: QueryNetwork | None = None
+    given: tuple[int, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def query(self, table: Any, *, method: str = "bp", seed: int = 0) -> Any:
@@ -113,14 +121,23 @@ class TableModel:
         self, values: np.ndarray, *, method: str, seed: int, progress: Progress | None = None
     ) -> tuple[list[ColumnAnswer], float | None]:
         """The answers, and the share of the rows whose inference settled, where one can settle."""
-        if self.network is not None and method in ("auto", "bp"):
+        if isinstance(self.model, ConditionalRBM):
+            return self._conditional_answers(values), None
+        if self.answers_by_network and method in ("auto", "bp"):
             rows = self.units(values)
             means = np.where(np.isnan(rows), ask_network(self.network, rows), rows)
             return self._by_column(values, Answers(means, np.zeros(len(rows), int))), None
+        if method == "bp" and not asks_entries(self.model):
+            method = "auto"  # its factors send no messages
         found = answer_rows(
             self.model, self.rows(values), method=method, seed=seed, progress=progress
         )
         return self._by_column(values, found), found.converged
+
+    @property
+    def answers_by_network(self) -> bool:
+        """Whether its query network answers, which takes no continuous units."""
+        return self.network is not None and not self.model.layout.is_continuous.any()
 
     def samples(
         self,
@@ -132,12 +149,14 @@ class TableModel:
         progress: Progress | None = None,
     ) -> Float[np.ndarray, "count columns"]:
         """Encoded rows drawn from the model given the known cells of one."""
+        self.check_joint("sample")
         key, units = jax.random.key(seed), self.units(row[None])[0]
         found = sample_units(self.model, count, units, key, sweeps=sweeps, progress=progress)
         return self.table(found[:, : self.model.layout.n_visible])
 
     def score(self, values: np.ndarray, **options: Any) -> Evaluation:
         """The log-likelihood of encoded rows."""
+        self.check_joint("evaluate")
         means = self.notes.get("means")
         means = None if means is None else jnp.asarray(means, jnp.float32)
         return evaluate(self.model, self.rows(values), means=means, **options)
@@ -158,10 +177,40 @@ class TableModel:
         states = [column.n_states or np.inf for column in self.schema]
         return np.minimum(found, np.array(states, np.float32) - 1)  # a Potts model may have more
 
+    def check_joint(self, caller: str) -> None:
+        """Refuse what needs a distribution of whole rows, which a conditional model has not."""
+        if isinstance(self.model, ConditionalRBM):
+            raise UndirectedError(
+                f"{caller}: a conditional model answers some columns given others, and has no "
+                "distribution of rows; use query"
+            )
+
+    def _conditional_answers(self, values: np.ndarray) -> list[ColumnAnswer]:
+        """Answers of a conditional model; of the given columns what is known, nothing asked."""
+        kinds = TableUnits.of(self.schema)
+        inputs, outputs = given_and_asked(kinds, self.given)
+        units = conditional_answers(self.model, kinds, inputs, values)
+        own = by_column(part_of(kinds, outputs), Answers(units, np.zeros(len(units), int)))
+        found = []
+        for j, column in enumerate(self.schema):
+            cells, known = values[:, j], ~np.isnan(values[:, j])
+            if column.is_discrete:
+                one_hot = (cells[:, None] == np.arange(column.n_states)).astype(float)
+                p = own.probabilities.get(column.name, np.ones(one_hot.shape))
+                p = np.where(known[:, None], one_hot, p / p.sum(1, keepdims=True))
+                found.append(ColumnAnswer(column, ~known & (j not in inputs), p))
+            else:
+                spread = np.where(known, 0.0, np.nan)
+                nothing = np.zeros(len(values), bool)
+                found.append(ColumnAnswer(column, nothing, None, column.decode(cells), spread))
+        return found
+
     def _table_units(self) -> TableUnits | None:
         if has_columns(self.model):
             return self.model.table
-        return same_states(TableUnits.of(self.schema)) if isinstance(self.model, Potts) else None
+        if isinstance(self.model, Potts) and len(self.schema) == len(self.model.fields):
+            return same_states(TableUnits.of(self.schema))
+        return None
 
     def _by_column(self, values: np.ndarray, found: Answers) -> list[ColumnAnswer]:
         table = self._table_units()
@@ -246,16 +295,18 @@ def columns_of(settings: Settings, schema: Schema) -> Schema | None:
     return None
 
 
-def table_model(trained: Trained, schema: Schema) -> TableModel:
+def table_model(trained: Trained, schema: Schema, given: tuple[int, ...] = ()) -> TableModel:
     """The model of a finished training with its schema and notes."""
     model, network = trained.result.best_model, None
     notes: dict[str, Any] = {"settings": asdict(trained.settings)}
+    if isinstance(model, ConditionalRBM):
+        return TableModel(model, schema, None, given, notes | {"given": list(given)})
     if isinstance(model, QueryNetwork):
         network, model = model, model.model
         notes["query"] = {"layers": network.layers, "strength": float(network.strength)}
     if schema.kinds == {"binary"} and model.layout.n_visible == len(schema):
         notes["means"] = column_means(trained.train).tolist()
-    return TableModel(model, schema, network, notes)
+    return TableModel(model, schema, network, (), notes)
 
 
 def load_table(folder: str | Path) -> TableModel:
@@ -276,14 +327,13 @@ def load_table(folder: str | Path) -> TableModel:
         ['a', 'b']
     """
     model, extra = load_model(folder), describe_model(folder)["extra"]
-    if not isinstance(model, Model):
-        raise UndirectedError(
-            f"{folder}: a {type(model).__name__} gives outputs for features; use un.load"
-        )
+    if not isinstance(model, Model | ConditionalRBM):
+        raise UndirectedError(f"{folder}: a {type(model).__name__} is no model; use un.load")
     if extra.get("schema") is None:
         raise BadFile(
             f"{folder}: no schema was kept with this model; use un.load, and rows of numbers"
         )
     query = extra.get("query")
     network = QueryNetwork(model, **query) if isinstance(query, dict) else None
-    return TableModel(model, Schema.from_json(extra["schema"]), network, extra)
+    given = tuple(extra.get("given") or ())
+    return TableModel(model, Schema.from_json(extra["schema"]), network, given, extra)

@@ -32,7 +32,7 @@ from undirected.learning.fit import Log
 from undirected.learning.mixture import Mixture
 from undirected.models import RBM, Ising, MixtureRBM
 from undirected.sampling import BlockGibbs, Gibbs, MixtureGibbs
-from undirected.tasks.entries import entry_bits
+from undirected.tasks.entries import entry_bits, observed_mean
 from undirected.tasks.learn import falling_adam
 from undirected.tasks.mixture_start import (
     best_of,
@@ -239,7 +239,7 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
         method = "pl" if model == "ising" and not missing else "pcd"
     if model == "mixture-rbm" and method != "pcd":
         raise UndirectedError(
-            f"fit: a mixture-rbm is learned by pcd, not {method}; use --model rbm"
+            f"fit: a mixture-rbm is learned by pcd, not by {method}; use model rbm"
         )
     if missing and method == "pl":
         raise UndirectedError("fit: pl needs complete rows; with missing entries use pcd")
@@ -343,8 +343,10 @@ def new_model(train: np.ndarray, settings: Settings, mixture: Mixture) -> Any:
 
 
 def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], float] | None:
-    """What tells the best step, higher is better: pseudo-likelihood, or bits of random queries.
+    """What tells the best step, higher is better: (pseudo-)likelihood, or bits of random queries.
 
+    Pseudo-likelihood knows nothing of the weights of clusters: where log Z is known exactly, the
+    likelihood decides.
     Of rows with holes, minus the bits of observed entries that are hidden and asked for.
     """
     if not len(valid):
@@ -355,6 +357,8 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
         if np.isnan(valid).any():
             some = valid[:MOST_JUDGED]
             return lambda model, _: -entry_bits(model, some).mean
+        if settings.method == "exact":  # log Z costs no more than a step did
+            return lambda model, _: observed_mean(model, valid, float(Exact()(model).log_z))
         return lambda model, _: pseudo_log_likelihood(model, valid).mean
     targets = jnp.asarray(questions(valid, settings.seed))
 
@@ -363,6 +367,27 @@ def validator(valid: np.ndarray, settings: Settings) -> Callable[[Any, Any], flo
         return -float(totals.sum() / counts.sum() / np.log(2))
 
     return bits
+
+
+def score_name(settings: Settings, valid: np.ndarray) -> tuple[str, float]:
+    """What `FitResult.best` is, and the sign with which it is told: bits are the fewer the better.
+
+    The names are "log_likelihood", "pseudo_log_likelihood", "bits_per_target" (of random queries),
+    "bits_per_output" (of a conditional model) and "bits_per_held_out_entry".
+    """
+    if settings.model == "mixture-rbm":
+        return "log_likelihood", 1.0
+    if settings.model == "conditional":
+        return "bits_per_output", -1.0
+    plain = settings.model in ("rbm", "ising")
+    if plain and settings.method == "query-training":
+        return "bits_per_target", -1.0
+    whole = not np.isnan(valid).any()
+    if plain and whole and settings.method == "exact":
+        return "log_likelihood", 1.0
+    if settings.model == "nonnegative" or (plain and whole):
+        return "pseudo_log_likelihood", 1.0
+    return "bits_per_held_out_entry", -1.0
 
 
 _losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being fitted

@@ -4,17 +4,25 @@ from typing import Any
 
 import numpy as np
 
+from undirected.core.layout import Block, Layout
 from undirected.evaluation import pseudo_log_likelihood
 from undirected.learning.mixture import Mixture, fit_mixture, independent_columns
 from undirected.models import MixtureRBM
+from undirected.tasks.entries import hide
+from undirected.tasks.table_models import MOST_JUDGED
 from undirected.tasks.train_table import questions
 
 SMALL, DIGITS = 20, 5
 """Components of the mixture that is kept beside a model, and digits of its numbers in the file."""
 
 
-def make_yardsticks(train: np.ndarray, mixture: Mixture) -> dict[str, Mixture]:
-    """Independent columns, and the mixture; one of `SMALL` components where that has more."""
+def make_yardsticks(train: np.ndarray, mixture: Mixture | None) -> dict[str, Mixture]:
+    """Independent columns, and the mixture; one of `SMALL` components where that has more.
+
+    None where columns are not all binary, so that there is no mixture.
+    """
+    if mixture is None:
+        return {}
     if len(mixture.log_weights) > SMALL:
         mixture = fit_mixture(train, SMALL)
     found = {"independent columns": independent_columns(train)}
@@ -28,7 +36,8 @@ def scores_beside(
 ) -> dict[str, float]:
     """The validation score of that name for every yardstick; none where no rows are held out.
 
-    `name` is "log_likelihood", "pseudo_log_likelihood" or "bits_per_target".
+    `name` is "log_likelihood", "pseudo_log_likelihood", "bits_per_target" or
+    "bits_per_held_out_entry".
     """
     if not len(rows):
         return {}
@@ -36,8 +45,11 @@ def scores_beside(
 
 
 def _score(name: str, mixture: Mixture, rows: np.ndarray, seed: int) -> float:
-    if name == "bits_per_target":
-        targets = questions(rows, seed)
+    if name in ("bits_per_target", "bits_per_held_out_entry"):
+        targets = questions(rows, seed) & ~np.isnan(rows)
+        if name == "bits_per_held_out_entry":
+            rows = rows[:MOST_JUDGED]
+            targets = hide(Layout((Block("visible", 0, rows.shape[1]),)), rows, 0)
         p = np.clip(mixture.predict(np.where(targets, np.nan, rows)), 1e-6, 1 - 1e-6)
         losses = -rows * np.log2(p) - (1 - rows) * np.log2(1 - p)
         return float(losses[targets].mean())

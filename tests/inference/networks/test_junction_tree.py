@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.inference.networks.random_networks import joint_logs, log_sum, marginal, random_network
-from undirected.inference.networks import blocks, conditioning, junction_tree
+from undirected.inference.networks import blocks, cliques, conditioning, junction_tree
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.network import Network
@@ -77,7 +77,8 @@ def test_joint_probabilities_of_tables_in_any_order_of_axes() -> None:
             np.testing.assert_allclose(found, wanted, atol=1e-9, err_msg=f"{seed} {scope}")
 
 
-def test_a_cutset_changes_nothing() -> None:
+def test_a_cutset_changes_nothing(monkeypatch) -> None:
+    monkeypatch.setattr(cliques, "MOST_TOGETHER", 1)
     rng = np.random.default_rng(5)
     pairs = [(i, j) for i in range(7) for j in range(i)]
     tables = tuple(rng.normal(size=(3, 3)) * 3 for _ in pairs)

@@ -1,18 +1,374 @@
-"""Placeholder: independent uniform variables."""
+"""Approximate answers that improve until the time is up.
+
+Marginals: belief propagation first, then propagation on join graphs of ever larger clusters, then
+two chains of Gibbs sampling in large blocks. Runs of propagation are averaged with weights in
+proportion to their estimates of Z, so that those that found less of the mass count little; that
+average and the chains are combined with the weights that make the expected square error least.
+"""
+
+import time
+from dataclasses import dataclass, field
+from math import inf, log2
 
 import numpy as np
+from jaxtyping import Float, Int
 
+from undirected.inference.networks import toulbar2
 from undirected.inference.networks.answers import Approximation, BestState
+from undirected.inference.networks.belief_propagation import (
+    FactorGraphArrays,
+    LoopyBeliefPropagation,
+    arrays,
+    propagate,
+)
+from undirected.inference.networks.block_gibbs import BlockGibbs, Chains, distance
+from undirected.inference.networks.cost_shifting import tighten
+from undirected.inference.networks.join_graph import Propagation, entries, join_graph
+from undirected.inference.networks.local_search import BlockSearch, climb, soften
+from undirected.inference.networks.mini_buckets import decode, eliminate, largest_bound
 from undirected.inference.networks.network import Network
+from undirected.inference.networks.orders import find_order
+
+Tables = list[Float[np.ndarray, " k"]]
+State = Int[np.ndarray, " n"]
+
+FIRST_BOUND, LAST_BOUND = 8.0, 26.0
+"""log2 of the entries of the largest cluster, in the first and in the last step."""
+SECONDS_PER_ENTRY = 4e-8
+"""Of one sweep over a join graph, or of one elimination; a little on the safe side."""
+BYTES_PER_ENTRY = 24
+SETTLED = 1e-6
+"""The change of messages at which propagation stops."""
+ORDERS = 3
+"""How many elimination orders take turns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The fixed point of one approximation."""
+
+    marginals: Tables
+    log_z: float
+    residual: float
+    method: str
+
+
+@dataclass
+class Search:
+    """What was found so far about a network.
+
+    Args:
+        network: the network.
+        start: when the search began.
+        deadline: when it must be over.
+        memory: bytes for tables.
+        key: of all random draws.
+        orders: of elimination.
+        runs: of propagation.
+        chains: of Gibbs sampling.
+        exact: a run without approximation.
+        lower: on log Z, or on the best value.
+        upper: likewise.
+        best: the best allowed state so far.
+    """
+
+    network: Network
+    start: float
+    deadline: float
+    memory: int
+    key: np.random.Generator
+    orders: list[list[int]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    chains: Chains | None = None
+    exact: Run | None = None
+    lower: float = -inf
+    upper: float = inf
+    best: BestState | None = None
+
+    def until(self, share: float) -> float:
+        """The time at which this share of the whole time is over."""
+        return self.start + share * (self.deadline - self.start)
+
+    @property
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+
+def begin(network: Network, deadline: float, memory: int, seed: int) -> Search:
+    """A search that keeps a little of the time back, to be home in time."""
+    now = time.monotonic()
+    spare = 0.03 * (deadline - now)
+    return Search(network, now, deadline - spare, memory, np.random.default_rng(seed))
 
 
 def marginals(network: Network, deadline: float, memory: int, seed: int) -> Approximation:
-    """Uniform."""
-    uniform = [np.full(k, 1 / k) for k in network.cardinalities]
-    return Approximation(uniform, 0.0, -np.inf, np.inf, "uniform")
+    """Approximate marginals and log Z, the better the later the deadline.
+
+    Args:
+        network: best simplified, and one connected part.
+        deadline: when to be back, by `time.monotonic`.
+        memory: bytes for tables.
+        seed: of random draws.
+
+    Returns:
+        The best answer so far, also where Ctrl-C ends the search.
+    """
+    search = begin(network, deadline, memory, seed)
+    try:
+        for step in (quick_propagation, find_orders, propagation, bounds, gibbs):
+            if search.exact is None and search.left > 0:
+                step(search)
+    except (KeyboardInterrupt, MemoryError):
+        pass
+    return answer(search)
+
+
+def quick_propagation(search: Search) -> None:
+    """Belief propagation on the tables as they are."""
+    quick = LoopyBeliefPropagation(dampings=(0.5,), iterations=200, tolerance=SETTLED)
+    found = quick(search.network, search.until(0.08))
+    residual = 0.0 if found.note == "converged" else float(found.note.split()[-1])
+    if np.isfinite(found.log_z):
+        search.runs.append(Run(found.marginals, found.log_z, residual, found.method))
+
+
+def find_orders(search: Search) -> None:
+    """A few elimination orders from different draws."""
+    sizes, scopes = search.network.cardinalities, search.network.scopes
+    for _ in range(ORDERS):
+        until = time.monotonic() + 0.03 * (search.deadline - search.start)
+        order = find_order(sizes, scopes, until, int(search.key.integers(2**31)), restarts=8)
+        if order is None:
+            return
+        search.orders.append([clique[0] for clique in order.cliques])
+
+
+def propagation(search: Search, share: float = 0.4) -> None:
+    """Join graphs of growing clusters, order after order, for a share of the time."""
+    bound, attempt = FIRST_BOUND, 0
+    while search.orders and time.monotonic() < search.until(share) and bound <= LAST_BOUND:
+        order = search.orders[attempt % len(search.orders)]
+        attempt += 1
+        structure = join_graph(search.network, order, bound)
+        size = entries(structure, search.network.cardinalities)
+        left = search.until(share) - time.monotonic()
+        if size * BYTES_PER_ENTRY > search.memory or 4 * size * SECONDS_PER_ENTRY > left:
+            if attempt >= len(search.orders):
+                return
+            continue
+        run = Propagation.start(search.network, structure)
+        run.run(40, SETTLED, deadline=min(search.until(share), time.monotonic() + left / 2))
+        method = f"join-graph propagation, clusters of 2^{bound:.0f} entries"
+        own = Run(run.marginals(), run.log_z(), run.residual, method)
+        if run.sweeps and not structure.split:
+            search.exact = own
+            return
+        if np.isfinite(own.log_z):
+            search.runs.append(own)
+        if attempt % len(search.orders) == 0:
+            bound += 2
+
+
+def bounds(search: Search) -> None:
+    """Mini-buckets above and below log Z; the value of a state is below it too."""
+    for order in search.orders[:1]:
+        for kind, matching in (("upper", True), ("lower", True), ("lower", False)):
+            bound = _affordable(search, search.network, order, 0.02)
+            found = eliminate(search.network, order, bound, kind, matching, False, search.deadline)
+            if found is not None and kind == "upper":
+                search.upper = min(search.upper, found.value)
+            elif found is not None:
+                search.lower = max(search.lower, found.value)
+
+
+def first_state(search: Search, order: list[int], share: float) -> State | None:
+    """An allowed state by mini-buckets and moves of blocks, None where none is found in time."""
+    soft = soften(search.network)
+    found = eliminate(soft, order, 8.0, "max", deadline=search.until(share))
+    sizes = search.network.cardinalities
+    state = decode(found) if found else np.array([search.key.integers(k) for k in sizes])
+    climber = BlockSearch(soft, state)
+    count = 0
+    while search.network.value(climber.state) == -inf and time.monotonic() < search.until(share):
+        turn = search.orders[count % len(search.orders)]
+        bound = min(8.0 + count // 4, 20.0)
+        climber.move(turn, bound, search.key, search.until(share))
+        count += 1
+    return climber.state if search.network.value(climber.state) > -inf else None
+
+
+def gibbs(search: Search) -> None:
+    """Two chains from different starts, for the rest of the time."""
+    starts = [first_state(search, order, 0.6) for order in search.orders[:2]]
+    allowed = [state for state in starts if state is not None]
+    if not allowed:
+        return
+    search.lower = max(search.lower, *(search.network.value(state) for state in allowed), -inf)
+    own = [BlockGibbs(search.network, allowed[i % len(allowed)].copy()) for i in range(2)]
+    most = log2(max(search.memory / BYTES_PER_ENTRY / 16, 2))
+    search.chains = Chains(
+        own, search.orders, min(12.0, most), min(most, 22.0), search.memory / BYTES_PER_ENTRY / 2
+    )
+    search.chains.run(search.key, search.deadline)
+
+
+def answer(search: Search) -> Approximation:
+    """The exact run, else propagation and chains together."""
+    if search.exact is not None:
+        run = search.exact
+        return Approximation(run.marginals, run.log_z, run.log_z, run.log_z, run.method, "exact")
+    sizes = search.network.cardinalities
+    tables, log_z, method, note = averaged(search)
+    if not search.runs:
+        log_z = search.network.offset + float(np.log(sizes).sum())
+    log_z = min(max(log_z, search.lower), search.upper)
+    if search.chains is not None and search.chains.error() < inf:
+        drawn, error = search.chains.marginals(), search.chains.error()
+        apart = distance(drawn, tables)
+        # The chains' square error is known; what else lies between is the error of propagation.
+        trust = max(1 - error / apart, 0.0) if apart > 0 and search.runs else 1.0
+        tables = [trust * p + (1 - trust) * q for p, q in zip(drawn, tables, strict=True)]
+        count = sum(chain.moves for chain in search.chains.chains)
+        method = f"{method}; block Gibbs sampling"
+        note += f"; {count} moves of blocks of 2^{search.chains.bound:.0f} entries,"
+        note += f" weight {trust:.2f}, root mean square error {error**0.5:.2g}"
+    return Approximation(tables, log_z, search.lower, search.upper, method, note)
+
+
+def averaged(search: Search) -> tuple[Tables, float, str, str]:
+    """The runs of propagation that settled, weighted by their estimates of Z."""
+    if not search.runs:
+        sizes = search.network.cardinalities
+        return [np.full(k, 1 / k) for k in sizes], -inf, "uniform", "nothing was found in time"
+    joined = [run for run in search.runs if run.method != "belief propagation"] or search.runs
+    runs = next(
+        few
+        for limit in (1e-3, 0.1, inf)
+        if (few := [run for run in joined if run.residual <= limit])
+    )
+    values = np.array([run.log_z for run in runs])
+    weights = np.exp(values - values.max())
+    weights /= weights.sum()
+    tables = [
+        np.einsum("r,rk->k", weights, np.array(own))
+        for own in zip(*(run.marginals for run in runs), strict=True)
+    ]
+    best = runs[int(weights.argmax())]
+    note = f"{len(runs)} runs of propagation, the best with last change {best.residual:.2g}"
+    return tables, best.log_z, best.method, note
 
 
 def best_state(network: Network, deadline: float, memory: int, seed: int) -> BestState:
-    """The first state of all."""
-    state = np.zeros(len(network.cardinalities), int)
-    return BestState(state, network.value(state), np.inf, "zeros")
+    """The best state that is found until the deadline, and a bound on all values.
+
+    Args:
+        network: best simplified, and one connected part.
+        deadline: when to be back, by `time.monotonic`.
+        memory: bytes for tables.
+        seed: of random draws.
+
+    Returns:
+        The best state so far, also where Ctrl-C ends the search. It is proved where its value is
+        the bound.
+    """
+    search = begin(network, deadline, memory, seed)
+    zeros = np.zeros(len(network.cardinalities), int)
+    search.best = BestState(zeros, network.value(zeros), inf, "none")
+    try:
+        for step in (find_orders, mini_bucket_states, max_product_state, *LATER):
+            if search.best.value < search.upper - 1e-9 and search.left > 0:
+                step(search)
+    except (KeyboardInterrupt, MemoryError):
+        pass
+    best = search.best
+    return BestState(best.state, best.value, max(search.upper, best.value), best.method)
+
+
+def offer(search: Search, state: State, method: str) -> None:
+    """Keep a state where it is the best so far."""
+    value = search.network.value(state)
+    if search.best is None or value > search.best.value:
+        search.best = BestState(state.copy(), value, inf, method)
+
+
+def mini_bucket_states(search: Search) -> None:
+    """States and upper bounds from mini-buckets with moment matching."""
+    for turn, order in enumerate(search.orders, 1):
+        bound = _affordable(search, search.network, order, 0.03)
+        until = search.until(0.1 + 0.05 * turn)
+        found = eliminate(search.network, order, bound, "max", deadline=until)
+        if found is not None:
+            search.upper = min(search.upper, found.value)
+            offer(search, decode(found), "mini-buckets")
+
+
+def shifted_states(search: Search) -> None:
+    """Shift logs between clusters first, then eliminate: tighter bounds and better states."""
+    for order in search.orders[:1]:
+        bound = min(_affordable(search, search.network, order, 0.005), 12.0)
+        shifting = tighten(search.network, order, bound, search.until(0.5), 1e-4)
+        search.upper = min(search.upper, shifting.bound())
+        shifted = shifting.shifted()
+        bound = _affordable(search, shifted, order, 0.03)
+        found = eliminate(shifted, order, bound, "max", deadline=search.until(0.6))
+        if found is not None:
+            search.upper = min(search.upper, found.value)
+            offer(search, decode(found), "cost shifting")
+
+
+def _affordable(search: Search, network: Network, order: list[int], share: float) -> float:
+    """The i-bound of mini-buckets that take a share of the time, and fit into memory."""
+    seconds = share * (search.deadline - search.start)
+    most = min(seconds / SECONDS_PER_ENTRY, search.memory / BYTES_PER_ENTRY)
+    return float(largest_bound(network, order, most)[0])
+
+
+def max_product_state(search: Search) -> None:
+    """The states that damped max-product messages prefer."""
+    graph = arrays(search.network)
+    until = min(search.until(0.3), time.monotonic() + 0.1 * search.left)
+    run = propagate(graph, None, 0.5, 200, SETTLED, until, maximise=True)
+    offer(search, _preferred(graph, run.beliefs(graph)), "max-product")
+
+
+def _preferred(graph: FactorGraphArrays, logs: Float[np.ndarray, " states"]) -> State:
+    return np.array([int(own.argmax()) for own in graph.split(logs)], int)
+
+
+def improve(search: Search) -> None:
+    """Large-neighbourhood search from the best state, then from disturbed copies of it."""
+    if not search.orders or search.best is None:
+        return
+    soft = soften(search.network)
+    state = search.best.state.copy()
+    until = search.until(0.4) if time.monotonic() < search.until(0.4) else search.deadline
+    while time.monotonic() < until:
+        climber = BlockSearch(soft, state)
+        climb(climber, search.orders, search.key, until)
+        offer(search, climber.state, "block search")
+        if search.best.value >= search.upper - 1e-9:
+            return
+        state = disturbed(search, search.best.state)
+
+
+def disturbed(search: Search, state: State) -> State:
+    """A copy with a random tenth of the variables at random states."""
+    sizes = np.array(search.network.cardinalities)
+    chosen = search.key.random(len(state)) < 0.1
+    return np.where(chosen, search.key.integers(0, sizes), state)
+
+
+def prove(search: Search) -> None:
+    """The optional solver, from the best state so far."""
+    if not toulbar2.available() or search.best is None:
+        return
+    found = toulbar2.solve(search.network, search.best.state, search.deadline)
+    if found is not None:
+        offer(search, found.state, found.method)
+        search.upper = min(search.upper, found.upper)
+        if found.upper <= found.value:
+            search.best = found
+
+
+LATER = (improve, shifted_states, prove, improve)
+"""A first search, a tighter bound, a proof where the solver is there, and search to the end."""

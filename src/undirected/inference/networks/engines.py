@@ -20,7 +20,7 @@ from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import find_order
 from undirected.inference.networks.simplify import simplify
 
-RATES = {"pr": 3e-9, "mar": 10e-9, "map": 4e-9, "mmap": 8e-9}
+RATES = {"pr": 15e-9, "mar": 30e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
 PER_CLIQUE = 6e-5
 """Seconds for a clique, however small."""
@@ -116,14 +116,19 @@ def plan_exact(
 ) -> Plan | None:
     """How to answer exactly, None where that is not to be expected within the budget."""
     until = time.monotonic() + ORDER_SHARE * budget.left
-    order = find_order(network.cardinalities, network.scopes, until, budget.seed, last=last)
+    rate = RATES[task] / THREADS
+    order = find_order(
+        network.cardinalities, network.scopes, until, budget.seed, last=last, rate=rate
+    )
     if order is None or order.width > 40:
         return None
     tree = clique_tree(network.cardinalities, network.scopes, order, last)
+    if tree.entries * rate > EXACT_SHARE * budget.left:
+        return None  # a cutset never makes it less work
     cut = conditioning.choose_cutset(tree, budget.memory // ENTRY)
     if cut is None or (cut and task == "mmap"):
         return None
-    cost = 2.0 ** conditioning.work(tree, cut) * RATES[task] / THREADS
+    cost = 2.0 ** conditioning.work(tree, cut) * rate
     seconds = cost + len(tree.cliques) * PER_CLIQUE
     if seconds > EXACT_SHARE * budget.left:
         return None
@@ -273,20 +278,22 @@ def _best_state(network: Network, budget: Budget, maximised: frozenset[int]) -> 
 
 def _marginal_map(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
     """The likeliest state of each maximised variable, then improved one at a time."""
-    start = time.monotonic()
-    half = replace(budget, deadline=start + budget.left / 2)
-    known = answer(network, "mar", half)
+    start, whole, proven = time.monotonic(), budget.left, []
+    known = answer(network, "mar", replace(budget, deadline=start + whole / 2))
     guess = np.array([int(table.argmax()) for table in known.marginals or ()])
 
     def value(state: Int[np.ndarray, " n"]) -> float:
+        until = min(budget.deadline, time.monotonic() + whole / 10)
         fixed = simplify(network, {v: int(state[v]) for v in maximised}, wanted=())
-        return answer(fixed.network, "pr", replace(budget, deadline=half.deadline)).value
+        found = answer(fixed.network, "pr", replace(budget, deadline=until))
+        proven.append(found.exact)
+        return found.value
 
-    until = budget.deadline - 0.1 * (budget.deadline - start)
+    until = budget.deadline - whole / 10
     state, best = climb(guess, known.marginals or [], maximised, value, until, budget.seed)
     hidden = [v for v in range(len(state)) if v not in maximised]
     state[hidden] = -1
-    lower = best if known.exact else -inf
+    lower = best if all(proven) else -inf
     return Outcome(
         best, None, state, lower, known.upper, False, f"coordinate search, {known.method}"
     )

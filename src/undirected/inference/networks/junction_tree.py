@@ -183,15 +183,21 @@ class JunctionTree:
         self, clique: Clique, inputs: list[Table], reduce: Callable[[Table], Table]
     ) -> tuple[Table, float]:
         """The sum of logarithms with its first axis reduced, less its maximum, and that."""
-        inputs = fused(inputs, clique.shape, np.add)
-        found = np.empty(clique.shape[clique.gone :])
-        parts = Blocks(clique.shape, clique.gone, self.deadline)
+        if clique.size <= SMALL:
+            own = full(multiplied(inputs, np.add), clique.shape)
+            found = reduce(own.reshape(-1, clique.separator_size))
+            found = found.reshape(clique.shape[clique.gone :])
+        else:
+            found = np.empty(clique.shape[clique.gone :])
+            inputs = fused(inputs, clique.shape, np.add)
+            parts = Blocks(clique.shape, clique.gone, self.deadline)
 
-        def work(index: tuple[int, ...]) -> None:
-            own = full(multiplied([parts.at(x, index) for x in inputs], np.add), parts.shape)
-            found[index] = reduce(own.reshape(parts.first_size, -1)).reshape(found[index].shape)
+            def work(index: tuple[int, ...]) -> None:
+                own = full(multiplied([parts.at(x, index) for x in inputs], np.add), parts.shape)
+                own = reduce(own.reshape(parts.first_size, -1))
+                found[index] = own.reshape(found[index].shape)
 
-        parts.each(work)
+            parts.each(work)
         top = float(found.max())
         if top == -inf:
             raise Inconsistent

@@ -61,6 +61,7 @@ def find_order(
     restarts: int = 100,
     last: frozenset[int] = frozenset(),
     good: float = 16.0,
+    rate: float = inf,
 ) -> Order | None:
     """The cheapest order that greedy heuristics and restarts with noise find in their time.
 
@@ -77,6 +78,8 @@ def find_order(
         restarts: how many more orders are tried at most.
         last: variables that go after all others, as the maximised ones of marginal MAP must.
         good: log2 of the entries at which no better order is looked for.
+        rate: seconds that an entry will take. The search ends when it has taken longer than the
+            best order would.
 
     Returns:
         The order, or None where not one could be finished in time.
@@ -90,10 +93,12 @@ def find_order(
     if best is None or best.cost <= max(good, log2(len(sizes) + 1) + 3) or not best.complete:
         return best
     even = [1.0] * len(logs)
-    counts, weighted = initial_fills(near, even, deadline), initial_fills(near, logs, deadline)
+    counts = initial_fills(near, even, deadline)
+    weighted = initial_fills(near, edge_weights(logs), deadline)
     fills = {"min-fill": counts, "weighted min-fill": weighted}
     for attempt in range(restarts if counts and weighted else 0):
-        if time.monotonic() > deadline or best.cost <= good:
+        clock = time.monotonic()
+        if clock > deadline or best.cost <= good or 2.0**best.cost * rate < clock - now:
             break
         rule = RULES[attempt % len(RULES)]
         noise = NOISE[attempt % len(NOISE)] if attempt else 0.0
@@ -101,6 +106,11 @@ def find_order(
         found = eliminate(near, logs, rule, known, noise, draw, deadline, best.cost, last)
         best = found or best
     return best
+
+
+def edge_weights(logs: Sequence[float]) -> list[float]:
+    """What a variable counts at the ends of edges: never nothing, or edges would be forgotten."""
+    return [max(x, 0.1) for x in logs]
 
 
 def initial_fills(
@@ -180,7 +190,7 @@ class _Graph:
 
     def __post_init__(self) -> None:
         weighted = self.rule == "weighted min-fill"
-        self.weights = self.logs if weighted else [1.0] * len(self.near)
+        self.weights = edge_weights(self.logs) if weighted else [1.0] * len(self.near)
 
     def weight(self, v: int) -> float:
         """Log2 of the entries of the clique that v would make."""

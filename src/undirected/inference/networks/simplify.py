@@ -114,6 +114,8 @@ class _Work:
     offset: float
     number: int
     plain: set[int] = field(default_factory=set)  # tables that no split was found for
+    # The variables that were made one with another.
+    followers: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
     def of(cls, network: Network) -> "_Work":
@@ -151,7 +153,11 @@ class _Work:
         """Leave variable v these states alone; the tables that changed."""
         if len(keep) == 0:
             raise Inconsistent
-        self.states[v], self.size[v] = self.states[v][keep], len(keep)
+        for u in (v, *self.followers[v]):
+            self.states[u] = self.states[u][keep]
+            if len(keep) == 1:
+                self.source[u] = -1
+        self.size[v] = len(keep)
         changed = set()
         for k in list(self.own[v]):
             scope, table = self.tables[k]
@@ -164,8 +170,6 @@ class _Work:
                 self.drop(k)
                 new = self.add(scope[:axis] + scope[axis + 1 :], table.take(keep[0], axis))
                 changed |= {new} if new is not None else set()
-        if len(keep) == 1:
-            self.source[v] = -1
         return changed
 
     def prune(self, waiting: Iterable[int]) -> None:
@@ -182,7 +186,7 @@ class _Work:
             for axis, v in enumerate(scope):
                 others = tuple(i for i in range(len(scope)) if i != axis)
                 kept = np.flatnonzero(allowed.any(others))
-                if len(kept) < len(self.states[v]) and self.source[v] >= 0:
+                if len(kept) < self.size[v]:
                     queue |= self.restrict(v, kept)
                     queue.add(k)
                     break
@@ -217,9 +221,10 @@ class _Work:
                 scope = (*scope[:axis], kept, *scope[axis + 1 :])
             new = self.add(scope, table)
             changed |= {new} if new is not None else set()
-        for v, source in enumerate(self.source):
-            if source == gone:
-                self.source[v], self.states[v] = kept, self.states[v][image]
+        moved = [gone, *self.followers.pop(gone, ())]
+        for v in moved:
+            self.source[v], self.states[v] = kept, self.states[v][image]
+        self.followers[kept] += moved
         return changed
 
     def merge(self) -> None:
