@@ -12,8 +12,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
-from undirected.tasks.enumerated import MOST_HIDDEN, Groups, fit_conditional
+from undirected.core.table_units import TableUnits
+from undirected.tasks.enumerated import MOST_HIDDEN
+from undirected.tasks.enumerated_conditional import fit_conditional
 
 
 class StructuredClassifier(ClassifierMixin, BaseEstimator):
@@ -32,7 +35,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes:
         classes_: of the label; for many labels a list with those of each.
-        model_: the `ConditionalHarmonium`.
+        model_: the conditional RBM over the labels that have two classes or more; None if none has.
 
     Example:
         >>> import numpy as np
@@ -66,33 +69,43 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> "StructuredClassifier":
         """Learn from rows of features and of labels, `y` (rows,) or (rows, labels)."""
-        how: Any = {"X": X, "y": y, "multi_output": True, "dtype": np.float64}
-        x, labels = validate_data(self, **how)
+        given: Any = {"X": X, "y": y, "multi_output": True, "dtype": np.float64}
+        found: Any = validate_data(self, **given)
+        x, labels = found
         check_classification_targets(labels)
-        labels = labels.toarray() if issparse(labels) else labels
         self._many = labels.ndim == 2
         labels = _columns(labels)
-        found = [np.unique(column, return_inverse=True) for column in labels.T]
-        classes = [own for own, _ in found]
+        states = [np.unique(column, return_inverse=True) for column in labels.T]
+        classes = [own for own, _ in states]
         self.classes_ = classes if self._many else classes[0]
         self.mean_, spread = x.mean(0), x.std(0)
         self.scale_ = np.where(spread > 0, spread, 1.0)
-        groups = Groups(tuple(map(len, classes)))
-        v = groups.one_hot(np.stack([codes.ravel() for _, codes in found], 1))
-        rng = check_random_state(self.random_state)
-        options: dict[str, Any] = {"alpha": float(self.alpha), "max_iter": self.max_iter}
-        self.model_, self.n_iter_ = fit_conditional(
-            groups, self._standardised(x), v, self.n_hidden, rng, **options
-        )
+        self._learned = [j for j, own in enumerate(classes) if len(own) > 1]
+        kinds = [len(classes[j]) if len(classes[j]) > 2 else "binary" for j in self._learned]
+        self.model_, self.n_iter_ = None, 1
+        if kinds:
+            codes = np.stack([states[j][1].ravel() for j in self._learned], 1)
+            v = TableUnits.of(kinds).to_units(codes).astype(np.float64)
+            rng, x = check_random_state(self.random_state), self._standardised(x)
+            how: dict[str, Any] = {"alpha": float(self.alpha), "max_iter": self.max_iter}
+            with threadpool_limits(1):  # products this small are slower in threads
+                self.model_, self.n_iter_ = fit_conditional(kinds, x, v, self.n_hidden, rng, **how)
         return self
 
     def predict_proba(self, X: ArrayLike) -> Any:
         """The probability of every class, (rows, classes); for many labels a list of those."""
         check_is_fitted(self)
         how: Any = {"X": X, "reset": False, "dtype": np.float64}
-        p = self.model_.predict(self._standardised(validate_data(self, **how)))
-        parts = np.split(p, np.cumsum(self.model_.groups.widths)[:-1], 1)
-        return parts if self._many else parts[0]
+        rows: Any = validate_data(self, **how)
+        x = self._standardised(rows)
+        many = self.classes_ if self._many else [self.classes_]
+        found = [np.ones((len(x), len(own))) for own in many]
+        if self.model_ is not None:
+            p, table = self.model_.predict(x), self.model_.visible.table
+            for i, j in enumerate(self._learned):
+                own = p[:, table.units(i)]
+                found[j] = own if own.shape[1] > 1 else np.concatenate([1 - own, own], 1)
+        return found if self._many else found[0]
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable class of each label."""
@@ -104,7 +117,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: Any = None) -> float:
         """The share of the rows all of whose labels are right."""
-        right = _columns(np.asarray(y)) == _columns(self.predict(X))
+        right = _columns(y) == _columns(self.predict(X))
         return float(accuracy_score(np.ones(len(right)), right.all(1), sample_weight=sample_weight))
 
     def _standardised(self, x: np.ndarray) -> np.ndarray:
@@ -118,5 +131,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _columns(labels: np.ndarray) -> np.ndarray:
-    return labels if labels.ndim == 2 else labels[:, None]
+def _columns(labels: Any) -> np.ndarray:
+    """Labels as an array of two axes."""
+    found = labels.toarray() if issparse(labels) else np.asarray(labels)
+    return found if found.ndim == 2 else found[:, None]

@@ -23,8 +23,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from undirected import tasks
 
 FLOATS = (np.float64, np.float32)
-MOST_NUMBERS = 2**22
-"""Numbers that the flips of one chunk of rows may take."""
+ROWS_AT_ONCE = 1000
+"""Rows that are scored at a time."""
+VERBOSE_ROWS = 200
+"""Rows whose pseudo-likelihood is told after a pass."""
 
 
 class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -40,7 +42,7 @@ class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         learning_rate: size of a step.
         batch_size: rows of a step, and chains.
         n_iter: passes over the rows.
-        verbose: print the pseudo-likelihood after every pass.
+        verbose: print the pseudo-likelihood of the first 200 rows after every pass.
         random_state: of the weights and the chains.
 
     Example:
@@ -88,7 +90,7 @@ class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             for start in range(0, x.shape[0], self.batch_size):
                 self._step(x[start : start + self.batch_size])
             if self.verbose:
-                score, now = self._scores(x).mean(), perf_counter()
+                score, now = self._pseudo(_dense(x[:VERBOSE_ROWS])).mean(), perf_counter()
                 print(  # noqa: T201 (asked for by `verbose`)
                     f"[{type(self).__name__}] Iteration {i}, pseudo-likelihood = {score:.2f}, "
                     f"time = {now - began:.2f}s"
@@ -118,12 +120,9 @@ class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         Exact, where `BernoulliRBM` flips one column at random and multiplies.
         """
         check_is_fitted(self)
-        return self._scores(self._checked(X, reset=False))
-
-    def _scores(self, x: Any) -> Float[np.ndarray, " rows"]:
-        size = max(1, MOST_NUMBERS // (self.components_.size + 1))
-        starts = range(0, x.shape[0], size)
-        return np.concatenate([self._pseudo(_dense(x[i : i + size])) for i in starts])
+        x: Any = self._checked(X, reset=False)
+        starts = range(0, x.shape[0], ROWS_AT_ONCE)
+        return np.concatenate([self._pseudo(_dense(x[i : i + ROWS_AT_ONCE])) for i in starts])
 
     def gibbs(self, v: ArrayLike) -> np.ndarray:
         """One sweep of Gibbs sampling, hidden units and then visible ones, from rows of 0 and 1."""
@@ -148,7 +147,8 @@ class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         from undirected.models import RBM
 
         parts = self.components_.T, self.intercept_visible_, self.intercept_hidden_
-        return RBM(*(jnp.asarray(part, jnp.float32) for part in parts))
+        weights, visible, hidden = (jnp.asarray(part, jnp.float32) for part in parts)
+        return RBM(weights, visible, hidden)
 
     def _start(self, n_features: int, dtype: np.dtype) -> None:
         rng = self.random_state_ = check_random_state(self.random_state)
@@ -165,11 +165,11 @@ class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         on = self._mean_hiddens(v)
         dreamt = self._sample_visibles(self.h_samples_, rng)
         dreamt_on = self._mean_hiddens(dreamt)
-        chains = len(dreamt)
-        apart = np.asarray(v.T @ on).T / rows - dreamt_on.T @ dreamt / chains
-        self.components_ += rate * apart
-        self.intercept_hidden_ += rate * (on.mean(0) - dreamt_on.mean(0))
-        self.intercept_visible_ += rate * (np.asarray(v.mean(0)).ravel() - dreamt.mean(0))
+        # Sums of whole numbers, so that single precision loses nothing before the division.
+        step, share = rate / rows, rows / len(dreamt)
+        self.components_ += step * (np.asarray(v.T @ on).T - share * (dreamt_on.T @ dreamt))
+        self.intercept_hidden_ += step * (on.sum(0) - share * dreamt_on.sum(0))
+        self.intercept_visible_ += step * (np.asarray(v.sum(0)).ravel() - share * dreamt.sum(0))
         self.h_samples_ = (rng.uniform(size=dreamt_on.shape) < dreamt_on).astype(on.dtype)
 
     def _mean_hiddens(self, v: Any) -> np.ndarray:
@@ -186,10 +186,10 @@ class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def _pseudo(self, v: Float[np.ndarray, "rows V"]) -> Float[np.ndarray, " rows"]:
         """sum_i log p(v_i | the others): by the free energy with v_i and with 1 - v_i."""
-        fields = v @ self.components_.T + self.intercept_hidden_
-        here, turn = np.logaddexp(0, fields).sum(1), 1 - 2 * v
-        flipped = fields[:, None] + turn[:, :, None] * self.components_.T[None]
-        rise = turn * self.intercept_visible_ + np.logaddexp(0, flipped).sum(2) - here[:, None]
+        fields, turn = v @ self.components_.T + self.intercept_hidden_, 1 - 2 * v
+        rise = turn * self.intercept_visible_ - np.logaddexp(0, fields).sum(1)[:, None]
+        for field, weights in zip(fields.T, self.components_, strict=True):
+            rise += np.logaddexp(0, field[:, None] + turn * weights)
         return -np.logaddexp(0, rise).sum(1)
 
     def _checked(self, X: Any, reset: bool) -> Any:

@@ -17,9 +17,13 @@ from sklearn.base import (
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
+from undirected.core.table_units import TableUnits
 from undirected.sklearn.codec import TableCodec
-from undirected.tasks.enumerated import MOST_HIDDEN, Groups, Harmonium, Rows, fit_harmonium
+from undirected.tasks import Settings, train_table
+from undirected.tasks.enumerated import MOST_HIDDEN, EnumeratedRBM, fit_enumerated, is_enumerable
+from undirected.tasks.table_model import TableModel, columns_of, settings_for, table_model
 
 MOST_ENUMERATED = 100_000
 """Rows times units of a table that is learned with enumerated hidden states unless asked not to."""
@@ -52,38 +56,31 @@ class _TableEstimator(BaseEstimator):
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: Any = None) -> Any:
+    def fit(self, X: Any, y: Any = None) -> Any:
         """Learn from rows of which entries may be missing; `y` is not used."""
         x = self._checked(X, reset=True)
-        names = getattr(self, "feature_names_in_", np.arange(x.shape[1]))
-        self.codec_ = TableCodec.infer(x, list(names), dict(self.types or {}))
+        labels = list(getattr(self, "feature_names_in_", range(x.shape[1])))
+        self.codec_ = TableCodec.infer(X, x, labels, dict(self.types or {}))
         self.template_ = X.iloc[:0].copy() if hasattr(X, "iloc") else None
-        codes, real = self.codec_.encode(x)
-        groups, rng = Groups(self.codec_.widths), check_random_state(self.random_state)
-        size = len(x) * (groups.size + real.shape[1])
-        hidden = self.n_hidden
-        if hidden is None and size <= MOST_ENUMERATED:
-            hidden = int(np.clip(len(x) // 25, 2, 8))
-        if hidden is not None and hidden <= MOST_HIDDEN:
-            options: dict[str, Any] = {"alpha": float(self.alpha), "max_iter": self.max_iter}
-            rows = Rows.of(groups, codes, real)
-            self.model_, self.n_iter_ = fit_harmonium(groups, rows, hidden, rng, **options)
-        else:
-            self.model_, self.n_iter_ = _train(self.codec_, codes, real, hidden, rng), 1
+        self.model_, self.n_iter_ = self._learn(self.codec_.encode(X, x))
         return self
 
-    def _answers(self, x: np.ndarray, strict: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities of all states, and means of the reals, given what is observed in rows."""
-        codes, real = self.codec_.encode(x, strict)
-        if isinstance(self.model_, Harmonium):
-            groups = self.model_.groups
-            found = self.model_.answers(Rows.of(groups, codes, real))[0]
-            return found[:, : groups.size], found[:, groups.size :]
-        answers = self.model_.answers(self.codec_.together(codes, real))
-        none = [np.zeros((len(x), 0))]
-        shares = none + [a.probabilities for a in answers if a.probabilities is not None]
-        means = none + [a.mean[:, None] for a in answers if a.mean is not None]
-        return np.concatenate(shares, 1), self.codec_.standardised(np.concatenate(means, 1))
+    def _learn(self, values: Float[np.ndarray, "rows columns"]) -> tuple[TableModel, int]:
+        """The model of encoded rows, and the steps that it took."""
+        schema, rng = self.codec_.schema, check_random_state(self.random_state)
+        units = TableUnits.of(schema).to_units(values)
+        hidden = self.n_hidden
+        if hidden is None and units.size <= MOST_ENUMERATED:
+            hidden = int(np.clip(len(units) // 25, 2, 8))
+        if hidden is not None and hidden <= MOST_HIDDEN:
+            how: dict[str, Any] = {"alpha": float(self.alpha), "max_iter": self.max_iter}
+            with threadpool_limits(1):  # products this small are slower in threads
+                model, steps = fit_enumerated(schema, units, hidden, rng, **how)
+            return TableModel(model, schema), steps
+        seed = int(rng.randint(2**31 - 1))
+        settings = settings_for(Settings(hidden=hidden, seed=seed), schema)
+        trained = train_table(values, settings, columns=columns_of(settings, schema))
+        return table_model(trained, schema), max(1, int(trained.result.step))
 
     def _checked(self, X: Any, reset: bool) -> np.ndarray:
         how: Any = {"X": X, "reset": reset, "dtype": None, "ensure_all_finite": "allow-nan"}
@@ -149,11 +146,12 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
         """The table with every missing cell filled in."""
         check_is_fitted(self)
         x = self._checked(X, reset=False)
-        filled = self.codec_.fill(x, *self._answers(x, strict=False), self.fill == "mean")
+        answers = self.model_.answers(self.codec_.encode(X, x, strict=False), method="auto")
+        filled, holes = self.codec_.fill(x, answers, self.fill == "mean")
         if not hasattr(X, "iloc"):
             return filled
         found = X.copy()
-        for j in np.flatnonzero(self.codec_.holes(x).any(0)):
+        for j in np.flatnonzero(holes.any(0)):
             column = filled[:, j]
             number = X.dtypes.iloc[j].kind in "iuf" and self.fill == "mean"
             found.isetitem(j, column.astype(np.float64) if number else _like(column, X.iloc[:, j]))
@@ -187,14 +185,12 @@ class TableDensity(DensityMixin, _TableEstimator):
         """The log-likelihood of the observed cells of each row, in nats."""
         check_is_fitted(self)
         x = self._checked(X, reset=False)
-        codes, real = self.codec_.encode(x)
-        units = (~np.isnan(real)) @ np.log(self.codec_.scales)
-        if isinstance(self.model_, Harmonium):
-            return self.model_.log_likelihood(Rows.of(self.model_.groups, codes, real)) - units
-        values = self.codec_.together(codes, real)
-        return np.asarray(self.model_.score(values, seed=0, entries=False).log_likelihood.rows) - (
-            units
-        )
+        values, model = self.codec_.encode(X, x), self.model_
+        units = ~np.isnan(values) @ self.codec_.log_scales
+        if is_enumerable(model.model):
+            return EnumeratedRBM.of(model.model).log_likelihood(model.units(values)) - units
+        found = model.score(values, seed=0, entries=False).log_likelihood.rows
+        return np.asarray(found, np.float64) - units
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """The mean log-likelihood of the rows; `y` is not used."""
@@ -204,12 +200,9 @@ class TableDensity(DensityMixin, _TableEstimator):
         """Rows drawn from the model: a data frame where it was fitted to one, else an array."""
         check_is_fitted(self)
         rng = check_random_state(self.random_state if random_state is None else random_state)
-        if isinstance(self.model_, Harmonium):
-            codes, real = self.model_.sample(n_samples, rng)
-        else:
-            nothing, seed = np.full(len(self.model_.schema), np.nan, np.float32), rng.randint(2**31)
-            codes, real = self.codec_.apart(self.model_.samples(n_samples, nothing, seed=seed))
-        rows = self.codec_.decode(codes, real)
+        nothing = np.full(len(self.codec_.schema), np.nan, np.float32)
+        drawn = self.model_.samples(n_samples, nothing, seed=int(rng.randint(2**31 - 1)))
+        rows = self.codec_.decode(drawn)
         if self.template_ is None:
             return rows
         columns = (_like(rows[:, j], self.template_.iloc[:, j]) for j in range(rows.shape[1]))
@@ -222,16 +215,3 @@ def _like(cells: np.ndarray, column: Any) -> Any:
     if column.dtype.kind in "iuf":
         return np.asarray(cells, column.dtype if column.dtype == np.float32 else np.float64)
     return type(column)(cells, index=column.index if len(column) else None, dtype=column.dtype)
-
-
-def _train(
-    codec: TableCodec, codes: np.ndarray, real: np.ndarray, hidden: int | None, rng: Any
-) -> Any:
-    """A `TableModel` of a large table."""
-    from undirected import tasks
-    from undirected.tasks.table_model import table_model
-
-    schema = codec.schema()
-    settings = tasks.Settings(model="mixed", hidden=hidden, seed=int(rng.randint(2**31 - 1)))
-    values = codec.together(codes, real)
-    return table_model(tasks.train_table(values, settings, columns=schema), schema)

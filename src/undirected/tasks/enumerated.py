@@ -1,30 +1,34 @@
-"""Harmoniums of few hidden units, exactly and in NumPy: every hidden state is enumerated.
+"""RBMs of few hidden units, exactly and in NumPy: every hidden state is enumerated.
 
 Given the hidden units the visible ones are independent, so H of them make a mixture of 2^H products
-whose weights and components share parameters. Likelihoods of rows with holes, answers, draws and
-gradients are then plain sums. Small tables are learned so in less time than a compilation takes.
+whose weights and components share parameters. Likelihoods of rows with holes, answers and gradients
+are then plain sums. Small tables are learned so in less time than a compilation takes.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.optimize import minimize
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import log_ndtr
 
 from undirected.core.errors import UndirectedError
+from undirected.core.layout import CONTINUOUS, Domain
+from undirected.core.table_units import TableUnits
+from undirected.models import MixedRBM
+from undirected.models.mixed_rbm import LEAST_VARIANCE
 
 MOST_HIDDEN = 10
 """Hidden units that are enumerated."""
 LOG_PRECISIONS = (-5.0, 4.6)
-"""Bounds of the log-precision of a standardised real given the hidden units: variance 0.01 up."""
+"""Bounds of the log-precision of a standardised unit given the hidden ones: variance 0.01 up."""
 WEAK = 0.05
 """Penalty of biases, which keeps states that are never seen at a finite cost."""
-MOST_FIELDS = 2**22
-"""Numbers that the fields of one chunk of rows may take."""
+MOST_NUMBERS = 2**22
+"""Numbers that one chunk of rows may take."""
 
 
 def hidden_states(n_hidden: int) -> Float[np.ndarray, "S H"]:
@@ -36,200 +40,249 @@ def hidden_states(n_hidden: int) -> Float[np.ndarray, "S H"]:
     return ((np.arange(2**n_hidden)[:, None] >> np.arange(n_hidden)) & 1).astype(float)
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Discrete variables, each with a unit for every state, one after the other.
+def log_sum(joint: Float[np.ndarray, "*b S"]) -> tuple[np.ndarray, np.ndarray]:
+    """The log of the sum of exponentials along the last axis, kept, and the shares in it."""
+    top = joint.max(-1, keepdims=True)
+    weights = np.exp(joint - top)
+    total = weights.sum(-1, keepdims=True)
+    weights /= total
+    return top + np.log(total), weights
 
-    Args:
-        widths: the number of states of each.
+
+def is_enumerable(model: Any) -> bool:
+    """Whether a model is one whose hidden states are few enough to be enumerated."""
+    return isinstance(model, MixedRBM) and model.n_hidden <= MOST_HIDDEN
+
+
+class Visible:
+    """The visible variables of a table, block after block: what fields do to each of them.
+
+    A variable with fields l over its units has the log normaliser log(1 + e^l) where it is binary,
+    log sum e^l where it is a category, and that of exp(l v - v^2 / (2 s^2)) where it is continuous;
+    continuous units come last.
     """
 
-    widths: tuple[int, ...]
+    def __init__(self, table: TableUnits):
+        self.table, self.size = table, table.n_units
+        each = [block for block in table.blocks for _ in range(block.variables)]
+        self.widths = np.array([block.width for block in each])
+        self.starts = np.cumsum(self.widths) - self.widths
+        self.is_binary = np.array([block.domain is Domain.BINARY for block in each])
+        lines = [block.domain for block in each if block.domain in CONTINUOUS]
+        self.is_positive = np.array([d is Domain.NONNEGATIVE for d in lines], bool)
+        self.discrete = self.size - len(lines)
+        """Units of the discrete variables."""
 
     @property
-    def size(self) -> int:
-        return sum(self.widths)
+    def continuous(self) -> int:
+        """Number of continuous units."""
+        return self.size - self.discrete
 
-    def log_sums(self, fields: Float[np.ndarray, "*b D"]) -> Float[np.ndarray, "*b G"]:
-        """The log normaliser of each variable."""
-        if not self.widths:
-            return np.zeros((*fields.shape[:-1], 0))
-        starts = np.cumsum((0, *self.widths[:-1]))
-        return np.logaddexp.reduceat(fields, starts, axis=-1)
-
-    def spread(self, values: Float[np.ndarray, "*b G"]) -> Float[np.ndarray, "*b D"]:
+    def spread(self, values: Float[np.ndarray, "*b G"]) -> Float[np.ndarray, "*b V"]:
         """A number of each variable at all of its units."""
-        return np.repeat(values, np.array(self.widths, int), axis=-1)
+        return np.repeat(values, self.widths, axis=-1)
 
-    def one_hot(self, codes: Float[np.ndarray, "rows G"]) -> Float[np.ndarray, "rows D"]:
-        """Units of rows of states; all 0 where a state is missing."""
-        states = np.concatenate([np.arange(width) for width in self.widths] or [np.zeros(0)])
-        return (self.spread(np.asarray(codes, float)) == states).astype(float)
+    def observed(self, rows: Float[np.ndarray, "rows V"]) -> tuple[np.ndarray, np.ndarray]:
+        """Units of rows with 0 where one is missing, and which variables are observed, as 0/1."""
+        seen = ~np.isnan(rows)
+        return np.where(seen, rows, 0.0).astype(float), seen[:, self.starts].astype(float)
+
+    def log_sums(
+        self, fields: Float[np.ndarray, "*b V"], variance: Float[np.ndarray, " C"]
+    ) -> Float[np.ndarray, "*b G"]:
+        """The log normaliser of each variable."""
+        found = np.logaddexp.reduceat(fields, self.starts, axis=-1)
+        on = found[..., self.is_binary]
+        found[..., self.is_binary] = np.logaddexp(0.0, on)
+        a = fields[..., self.discrete :] * np.sqrt(variance)
+        cut = np.where(self.is_positive, log_ndtr(a), 0.0)
+        normal = 0.5 * (a**2 + np.log(2 * np.pi * variance))
+        found[..., len(self.widths) - self.continuous :] = normal + cut
+        return found
+
+    def moments(
+        self, fields: Float[np.ndarray, "*b V"], variance: Float[np.ndarray, " C"]
+    ) -> tuple[Float[np.ndarray, "*b V"], Float[np.ndarray, "*b C"]]:
+        """Means of all units, and second moments of the continuous ones."""
+        p = np.exp(fields - self.spread(self.log_sums(fields, variance)))
+        s = np.sqrt(variance)
+        a = fields[..., self.discrete :] * s
+        hazard = np.exp(-0.5 * a**2 - log_ndtr(a)) / np.sqrt(2 * np.pi)
+        hazard = np.where(self.is_positive, hazard, 0.0)
+        p[..., self.discrete :] = s * (a + hazard)
+        return p, variance * np.maximum(1 + a * (a + hazard), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Harmonium:
-    """An RBM over discrete and real columns, -E = c' h + sum_i v_i (b_i + W_i h) - r_i v_i^2 / 2.
+class EnumeratedRBM:
+    """A `MixedRBM` in NumPy: -E = c' h + sum_i v_i (b_i + W_i h) - v_i^2 / (2 s_i^2).
 
     Args:
-        groups: the discrete columns, whose units come first.
+        visible: the visible variables.
         weights: W (V, H).
         bias: b (V,).
-        log_precision: log r of the real columns.
+        log_precision: log 1 / s^2 of the continuous units.
         hidden_bias: c (H,).
     """
 
-    groups: Groups
+    visible: Visible
     weights: Float[np.ndarray, "V H"]
     bias: Float[np.ndarray, " V"]
-    log_precision: Float[np.ndarray, " R"]
+    log_precision: Float[np.ndarray, " C"]
     hidden_bias: Float[np.ndarray, " H"]
-    states: Float[np.ndarray, "S H"] = field(repr=False)
+
+    @classmethod
+    def of(cls, model: MixedRBM) -> "EnumeratedRBM":
+        """The parameters of a model."""
+        visible = Visible(model.table)
+        arrays = model.weights, model.visible_bias, model.hidden_bias, model.log_variance
+        weights, bias, hidden, logs = (np.array(a, np.float64) for a in arrays)
+        variance = np.exp(logs) + LEAST_VARIANCE
+        real = visible.discrete + np.flatnonzero(~visible.is_positive)
+        own = variance[~visible.is_positive]
+        weights[real] /= np.sqrt(own)[:, None]
+        bias[real] /= own
+        return cls(visible, weights, bias, -np.log(variance), hidden)
+
+    def model(self) -> MixedRBM:
+        """The model with these parameters."""
+        import jax.numpy as jnp
+
+        weights, bias, variance = self.weights.copy(), self.bias.copy(), self.variance
+        real = self.visible.discrete + np.flatnonzero(~self.visible.is_positive)
+        own = variance[~self.visible.is_positive]
+        weights[real] *= np.sqrt(own)[:, None]
+        bias[real] *= own
+        parts = weights, bias, self.hidden_bias, np.log(variance - LEAST_VARIANCE)
+        first, second, third, fourth = (jnp.asarray(part, jnp.float32) for part in parts)
+        return MixedRBM(first, second, third, fourth, self.visible.table)
+
+    @cached_property
+    def states(self) -> Float[np.ndarray, "S H"]:
+        """All states of the hidden units."""
+        return hidden_states(len(self.hidden_bias))
+
+    @property
+    def variance(self) -> Float[np.ndarray, " C"]:
+        """s^2, of the continuous units given the hidden ones."""
+        return np.exp(-self.log_precision)
 
     @cached_property
     def fields(self) -> Float[np.ndarray, "S V"]:
         """What multiplies each visible unit, for every hidden state."""
         return self.states @ self.weights.T + self.bias
 
-    @property
-    def variance(self) -> Float[np.ndarray, " R"]:
-        """Of the real columns given the hidden units."""
-        return np.exp(-self.log_precision)
+    @cached_property
+    def log_sums(self) -> Float[np.ndarray, "S G"]:
+        """Log normalisers of the variables, for every hidden state."""
+        return self.visible.log_sums(self.fields, self.variance)
 
     @cached_property
-    def log_sums(self) -> tuple[Float[np.ndarray, "S G"], Float[np.ndarray, "S R"]]:
-        """Log normalisers of discrete and real columns, for every hidden state."""
-        discrete, real = self._parts(self.fields)
-        own = 0.5 * (real**2 * self.variance + np.log(2 * np.pi * self.variance))
-        return self.groups.log_sums(discrete), own
-
-    @cached_property
-    def means(self) -> Float[np.ndarray, "S V"]:
-        """Means of the visible units for every hidden state."""
-        discrete, real = self._parts(self.fields)
-        p = np.exp(discrete - self.groups.spread(self.log_sums[0]))
-        return np.concatenate([p, real * self.variance], 1)
+    def moments(self) -> tuple[Float[np.ndarray, "S V"], Float[np.ndarray, "S C"]]:
+        """Means and second moments of the visible units, for every hidden state."""
+        return self.visible.moments(self.fields, self.variance)
 
     @cached_property
     def log_weights(self) -> Float[np.ndarray, " S"]:
         """log p(h)."""
-        found = self.states @ self.hidden_bias + sum(part.sum(1) for part in self.log_sums)
-        return found - logsumexp(found)
+        found = self.states @ self.hidden_bias + self.log_sums.sum(1)
+        return found - log_sum(found)[0]
 
-    def _parts(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return values[..., : self.groups.size], values[..., self.groups.size :]
+    def joint(self, v: np.ndarray, seen: np.ndarray) -> Float[np.ndarray, "rows S"]:
+        """log p(v, h) of the observed part of rows, as `Visible.observed` has it."""
+        squares = v[:, self.visible.discrete :] ** 2 @ np.exp(self.log_precision)
+        found = v @ self.fields.T
+        found -= seen @ self.log_sums.T
+        found += self.log_weights
+        found -= 0.5 * squares[:, None]
+        return found
 
-    def joint(self, rows: "Rows") -> Float[np.ndarray, "rows S"]:
-        """log p(v, h) of the observed part of rows."""
-        discrete, real = self.log_sums
-        found = rows.units @ self.fields.T + self.log_weights
-        found -= rows.seen_groups @ discrete.T + rows.seen_real @ real.T
-        return found - 0.5 * (rows.real**2 @ np.exp(self.log_precision))[:, None]
-
-    def log_likelihood(self, rows: "Rows") -> Float[np.ndarray, " rows"]:
+    def log_likelihood(self, rows: Float[np.ndarray, "rows V"]) -> Float[np.ndarray, " rows"]:
         """log p of the observed part of each row."""
-        return logsumexp(self.joint(rows), axis=1)
+        return np.concatenate([log_sum(self.joint(*c))[0][:, 0] for c in self._chunks(rows)])
 
     def answers(
-        self, rows: "Rows"
-    ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows R"]]:
-        """Means of all visible units given the observed ones, and variances of the real columns."""
-        posterior, means = softmax(self.joint(rows), axis=1), self.means
-        found, real = posterior @ means, self._parts(means)[1]
-        second = posterior @ (real**2 + self.variance)
-        return found, np.maximum(second - self._parts(found)[1] ** 2, 0.0)
+        self, rows: Float[np.ndarray, "rows V"]
+    ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows V"]]:
+        """Means of all units given the observed ones, and their standard deviations.
 
-    def sample(
-        self, count: int, rng: np.random.RandomState
-    ) -> tuple[Float[np.ndarray, "count G"], Float[np.ndarray, "count R"]]:
-        """Independent draws: states of the discrete columns, and the real ones."""
-        which = rng.choice(len(self.states), count, p=np.exp(self.log_weights))
-        p, mean = self._parts(self.means[which])
-        ends = np.cumsum(self.groups.widths).astype(int)
-        parts = np.split(p, ends[:-1], 1) if len(ends) else []
-        codes = [(part.cumsum(1) < rng.uniform(size=(count, 1))).sum(1) for part in parts]
-        codes = [np.minimum(c, w - 1) for c, w in zip(codes, self.groups.widths, strict=True)]
-        real = mean + rng.standard_normal(mean.shape) * np.sqrt(self.variance)
-        return np.stack(codes, 1) if codes else np.zeros((count, 0)), real
+        The latter are 0 for what is observed and for discrete units.
+        """
+        std = np.zeros(rows.shape)
+        posteriors = [log_sum(self.joint(*chunk))[1] for chunk in self._chunks(rows)]
+        means, squares = self.moments
+        found = np.concatenate([p @ means for p in posteriors])
+        second = np.concatenate([p @ squares for p in posteriors])
+        at = slice(self.visible.discrete, None)
+        std[:, at] = np.sqrt(np.maximum(second - found[:, at] ** 2, 0.0))
+        seen = ~np.isnan(rows)
+        return np.where(seen, rows, found), np.where(seen, 0.0, std)
 
-    def slope(self, rows: "Rows") -> tuple[float, list[np.ndarray]]:
-        """The log-likelihood of rows, and its gradient by W, b, log r and c."""
-        joint, means = self.joint(rows), self.means
-        total = logsumexp(joint, axis=1, keepdims=True)
-        posterior = np.exp(joint - total)
+    def _chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        size = max(1, MOST_NUMBERS // len(self.states))
+        starts = range(0, max(1, len(rows)), size)
+        return (self.visible.observed(rows[i : i + size]) for i in starts)
+
+    def slope(self, v: np.ndarray, seen: np.ndarray) -> tuple[float, list[np.ndarray]]:
+        """The log-likelihood of rows, and its gradient by W, b, log 1 / s^2 and c."""
+        joint, (means, squares) = self.joint(v, seen), self.moments
+        total, posterior = log_sum(joint)
         prior = len(joint) * np.exp(self.log_weights)
-        holes = posterior.T @ (1 - rows.seen_groups), posterior.T @ (1 - rows.seen_real)
-        unseen = np.concatenate([self.groups.spread(holes[0]), holes[1]], 1)
-        gap = posterior.T @ rows.units + (unseen - prior[:, None]) * means
-        squares = self._parts(means)[1] ** 2 + self.variance
-        second = (rows.real**2).sum(0) + ((holes[1] - prior[:, None]) * squares).sum(0)
+        unseen = self.visible.spread(posterior.T @ (1 - seen)) - prior[:, None]
+        gap = posterior.T @ v + unseen * means
+        at = slice(self.visible.discrete, None)
+        second = (v[:, at] ** 2).sum(0) + (unseen[:, at] * squares).sum(0)
         moved = [gap.T @ self.states, gap.sum(0), -0.5 * np.exp(self.log_precision) * second]
         return float(total.sum()), [*moved, (posterior.sum(0) - prior) @ self.states]
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows for a `Harmonium`: units with 0 where an entry is missing, and what is observed."""
-
-    units: Float[np.ndarray, "rows V"]
-    real: Float[np.ndarray, "rows R"]
-    seen_groups: Float[np.ndarray, "rows G"]
-    seen_real: Float[np.ndarray, "rows R"]
-
-    @classmethod
-    def of(
-        cls, groups: Groups, codes: Float[np.ndarray, "rows G"], real: Float[np.ndarray, "rows R"]
-    ) -> "Rows":
-        """From states of the discrete columns and standardised reals, NaN where missing."""
-        seen: tuple[Bool[np.ndarray, "rows G"], Bool[np.ndarray, "rows R"]]
-        seen = ~np.isnan(codes), ~np.isnan(real)
-        filled = np.where(seen[1], real, 0.0)
-        units = np.concatenate([groups.one_hot(codes), filled], 1)
-        return cls(units, filled, seen[0].astype(float), seen[1].astype(float))
-
-
-def fit_harmonium(
-    groups: Groups,
-    rows: Rows,
+def fit_enumerated(
+    columns: Any,
+    rows: Float[np.ndarray, "rows V"],
     n_hidden: int,
     rng: np.random.RandomState,
     *,
     alpha: float = 1.0,
     max_iter: int = 200,
-) -> tuple[Harmonium, int]:
-    """The most probable harmonium under a normal prior of variance 1 / alpha on its weights.
+) -> tuple[MixedRBM, int]:
+    """The most probable `MixedRBM` under a normal prior of variance 1 / alpha on its weights.
+
+    Args:
+        columns: what each column is, as `MixedRBM.create` takes it.
+        rows: of units, NaN where one is missing.
+        n_hidden: hidden units, up to 10.
+        rng: of the first weights.
+        alpha: the penalty of the squared weights is half of it.
+        max_iter: most iterations of L-BFGS.
 
     Returns:
-        The model, and the iterations of L-BFGS.
+        The model, and the iterations.
     """
-    states, n = hidden_states(n_hidden), len(rows.units)
-    V, R = rows.units.shape[1], rows.real.shape[1]
-    shapes = [(V, n_hidden), (V,), (R,), (n_hidden,)]
-    penalties = [alpha, WEAK, 0.0, WEAK]
-    counts = rows.units.sum(0)[: groups.size] + 0.5
-    first = [
-        rng.normal(0, 0.3, shapes[0]),
-        np.concatenate([np.log(counts / n), np.zeros(R)]),
-        np.zeros(R),
-        np.zeros(n_hidden),
-    ]
+    visible = Visible(TableUnits.of(columns))
+    v, seen = visible.observed(rows)
+    C, at = visible.continuous, visible.discrete
+    share = (v[:, :at].sum(0) + 0.5) / (visible.spread(seen.sum(0))[:at] + 1.0)
+    alone = visible.spread(visible.is_binary)[:at]
+    bias = np.log(share) - np.where(alone, np.log1p(-share), 0.0)
+    weights = rng.normal(0, 0.3, (visible.size, n_hidden))
+    first = [weights, np.concatenate([bias, np.zeros(C)]), np.zeros(C), np.zeros(n_hidden)]
 
     def value(parts: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
-        return Harmonium(groups, *parts, states).slope(rows)
+        return EnumeratedRBM(visible, *parts).slope(v, seen)
 
-    free, held = (None, None), LOG_PRECISIONS
-    bounds = [held if i == 2 else free for i, part in enumerate(first) for _ in range(part.size)]
-    parts, steps = _maximise(value, first, penalties, n, max_iter, bounds)
-    return Harmonium(groups, *parts, states), steps
+    bounds = [LOG_PRECISIONS if part is first[2] else (None, None) for part in first]
+    penalties = [alpha, WEAK, 0.0, WEAK]
+    parts, steps = maximise(value, first, penalties, len(rows), max_iter, bounds)
+    return EnumeratedRBM(visible, *parts).model(), steps
 
 
-def _maximise(
+def maximise(
     value: Callable[[list[np.ndarray]], tuple[float, list[np.ndarray]]],
     first: list[np.ndarray],
-    penalties: list[float],
+    penalties: Sequence[float],
     rows: int,
     max_iter: int,
-    bounds: Any = None,
+    bounds: Sequence[tuple[float | None, float | None]],
 ) -> tuple[list[np.ndarray], int]:
     """L-BFGS from `first` on a penalised log-likelihood; returns the parameters and the steps."""
     ends = np.cumsum([part.size for part in first])[:-1]
@@ -247,112 +300,7 @@ def _maximise(
         return -total / rows, -np.concatenate([slope.ravel() for slope in slopes]) / rows
 
     start = np.concatenate([part.ravel() for part in first])
+    each = [b for b, part in zip(bounds, first, strict=True) for _ in range(part.size)]
     options = {"maxiter": max_iter}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=each, options=options)
     return split(found.x), max(1, int(found.nit))
-
-
-@dataclass(frozen=True, eq=False)
-class ConditionalHarmonium:
-    """A conditional RBM over discrete outputs: features move the biases of outputs and hiddens.
-
-    -E(v, h; x) = v' W h + v' (A x + b) + h' (C x + c).
-
-    Args:
-        groups: the outputs.
-        weights: W (D, H).
-        output_features: A (D, X).
-        hidden_features: C (H, X).
-        bias: b (D,).
-        hidden_bias: c (H,).
-    """
-
-    groups: Groups
-    weights: Float[np.ndarray, "D H"]
-    output_features: Float[np.ndarray, "D X"]
-    hidden_features: Float[np.ndarray, "H X"]
-    bias: Float[np.ndarray, " D"]
-    hidden_bias: Float[np.ndarray, " H"]
-    states: Float[np.ndarray, "S H"] = field(repr=False)
-
-    def fields(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Biases of outputs and of hidden units that rows of features give."""
-        outputs = x @ self.output_features.T + self.bias
-        return outputs, x @ self.hidden_features.T + self.hidden_bias
-
-    def _enumerate(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """log Z of each row, p(h | x), and the means of the outputs given h and x."""
-        outputs, hidden = self.fields(x)
-        fields = outputs[:, None] + (self.states @ self.weights.T)[None]
-        sums = self.groups.log_sums(fields)
-        joint = hidden @ self.states.T + sums.sum(2)
-        log_z = logsumexp(joint, axis=1, keepdims=True)
-        return log_z[:, 0], np.exp(joint - log_z), np.exp(fields - self.groups.spread(sums))
-
-    def _chunks(self, rows: int) -> list[slice]:
-        size = max(1, MOST_FIELDS // max(1, len(self.states) * self.groups.size))
-        return [slice(start, start + size) for start in range(0, rows, size)]
-
-    def predict(self, x: Float[np.ndarray, "rows X"]) -> Float[np.ndarray, "rows D"]:
-        """p(v = 1 | x) of every output unit."""
-        found = np.empty((len(x), self.groups.size))
-        for part in self._chunks(len(x)):
-            _, p, means = self._enumerate(x[part])
-            found[part] = np.einsum("ns,nsd->nd", p, means)
-        return found
-
-    def log_likelihood(
-        self, x: Float[np.ndarray, "rows X"], v: Float[np.ndarray, "rows D"]
-    ) -> Float[np.ndarray, " rows"]:
-        """log p(v | x) of rows of output units."""
-        outputs, hidden = self.fields(x)
-        alone = (v * outputs).sum(1) + np.logaddexp(0, hidden + v @ self.weights).sum(1)
-        return alone - np.concatenate([self._enumerate(x[c])[0] for c in self._chunks(len(x))])
-
-    def slope(self, x: np.ndarray, v: np.ndarray) -> tuple[float, list[np.ndarray]]:
-        """The conditional log-likelihood, and its gradient by W, A, C, b and c."""
-        total, slopes = 0.0, [np.zeros(())] * 5
-        for c in self._chunks(len(x)):
-            outputs, hidden = self.fields(x[c])
-            hidden = hidden + v[c] @ self.weights
-            log_z, p, means = self._enumerate(x[c])
-            free = (v[c] * outputs).sum(1) + np.logaddexp(0, hidden).sum(1)
-            total += float((free - log_z).sum())
-            joint, on = p[:, :, None] * means, expit(hidden)
-            d_out, d_hidden = v[c] - joint.sum(1), on - p @ self.states
-            moved = v[c].T @ on - joint.sum(0).T @ self.states
-            own = [moved, d_out.T @ x[c], d_hidden.T @ x[c], d_out.sum(0), d_hidden.sum(0)]
-            slopes = [a + b for a, b in zip(slopes, own, strict=True)]
-        return total, slopes
-
-
-def fit_conditional(
-    groups: Groups,
-    x: Float[np.ndarray, "rows X"],
-    v: Float[np.ndarray, "rows D"],
-    n_hidden: int,
-    rng: np.random.RandomState,
-    *,
-    alpha: float = 1.0,
-    max_iter: int = 200,
-) -> tuple[ConditionalHarmonium, int]:
-    """The most probable conditional RBM under a normal prior of variance 1 / alpha.
-
-    Returns:
-        The model, and the iterations of L-BFGS.
-    """
-    states, D, X = hidden_states(n_hidden), groups.size, x.shape[1]
-    first = [
-        rng.normal(0, 0.1, (D, n_hidden)),
-        np.zeros((D, X)),
-        rng.normal(0, 0.1, (n_hidden, X)),
-        np.log((v.sum(0) + 0.5) / len(v)),
-        np.zeros(n_hidden),
-    ]
-
-    def value(parts: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
-        return ConditionalHarmonium(groups, *parts, states).slope(x, v)
-
-    penalties = [alpha, alpha, alpha, WEAK, WEAK]
-    parts, steps = _maximise(value, first, penalties, len(x), max_iter)
-    return ConditionalHarmonium(groups, *parts, states), steps
