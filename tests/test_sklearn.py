@@ -1,5 +1,6 @@
 """Estimators in the manner of scikit-learn: its own checks, and formulas in plain NumPy."""
 
+import doctest
 import itertools
 import pickle
 from functools import partial
@@ -55,6 +56,12 @@ def survey():
 @parametrize_with_checks(ESTIMATORS)
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+def test_examples_run(estimator):
+    (example,) = doctest.DocTestFinder(recurse=False).find(type(estimator), globs={})
+    assert doctest.DocTestRunner(verbose=False).run(example) == (0, len(example.examples))
 
 
 def published_tests():

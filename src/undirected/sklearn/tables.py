@@ -99,19 +99,25 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
 
     A missing word becomes the most probable one given the other cells of its row, a missing number
     its mean. Cells that are there stay as they are. A data frame gives a data frame, with its
-    types. Numbers are real unless all of a column are 0 and 1; `types` says otherwise. A column
-    without any value is filled with 0.
+    types. What a column holds is found out as `fit_table` does, and `types` says otherwise: a few
+    whole numbers are states, as words are, all other numbers real, or nonnegative where many are 0.
+    Columns that `fit_table` leaves out (of one value, ids, dates, free text) are filled with their
+    commonest cell, those without any value with 0.
 
     Args:
         n_hidden: hidden units of the mixed RBM; up to 10 are learned exactly, more by persistent
             contrastive divergence. By default 2 to 8 for small tables, and as many as
             `fit_table` takes for large ones.
-        types: "category" or "real" for some columns, by their names (numbers, without names).
+        types: "binary", "category", "real" or "nonnegative" for some columns, by their names
+            (by their numbers where they have no names).
         fill: "best", the most probable state of columns of 0 and 1, or "mean", the probability of
             a one.
         alpha: penalty of the squared weights, up to 10 hidden units.
         max_iter: most iterations of L-BFGS, likewise.
         random_state: of the first weights, and of the chains.
+
+    Attributes:
+        model_: the fitted `TableModel`, to be queried, sampled, measured and saved.
 
     Example:
         >>> import numpy as np
@@ -162,7 +168,7 @@ class TableDensity(DensityMixin, _TableEstimator):
     """The density of rows of a table of any columns, which may have holes.
 
     The log-likelihood of a row is that of its observed cells: a probability for words, a density in
-    the units of the table for numbers. Columns of one value are left out.
+    the units of the table for numbers. Columns that `fit_table` leaves out do not count.
 
     Args:
         n_hidden: as for `TableImputer`.
@@ -170,6 +176,9 @@ class TableDensity(DensityMixin, _TableEstimator):
         alpha: as for `TableImputer`.
         max_iter: as for `TableImputer`.
         random_state: as for `TableImputer`.
+
+    Attributes:
+        model_: the fitted `TableModel`.
 
     Example:
         >>> import numpy as np
