@@ -21,6 +21,11 @@ from undirected.tasks.words import ColumnAnswer
 NAME, TITLE = "report.html", "Fit of a table"
 MOST_ROWS, MOST_COLUMNS, DRAWN = 300, 60, 40
 TINY = 1e-6
+CURVES = (
+    ("validation", "score of held-out rows"),
+    ("surrogate", "objective"),
+    ("log_posterior", "log-likelihood of a row, less the penalty of weights"),
+)
 
 
 def write_fit_report(
@@ -64,7 +69,7 @@ def _learning(trained: Trained) -> Section | None:
     """The learning curve: what was logged at every look, and the score of held-out rows."""
     history = trained.result.history
     curves = []
-    for key, label in (("validation", "score of held-out rows"), ("surrogate", "objective")):
+    for key, label in CURVES:
         points = [(row["step"], row[key]) for row in history if key in row]
         points = [(x, y) for x, y in points if np.isfinite(y)]
         if len(points) > 1:
@@ -73,6 +78,10 @@ def _learning(trained: Trained) -> Section | None:
     if not curves:
         return None
     text = "Held-out rows tell when to stop; the objective is a surrogate, not a likelihood."
+    if trained.settings.method == "exact" and trained.settings.model == "mixed":
+        text = (
+            "Hidden states are enumerated, so the likelihood is exact; a prior keeps weights small."
+        )
     return Section("Learning", text, curves=curves)
 
 

@@ -18,6 +18,7 @@ from undirected.evaluation.estimate import ratio
 from undirected.inference import SumProduct
 from undirected.inference.mixed_messages import log_beliefs
 from undirected.inference.mixed_messages import suits as takes_lines
+from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 
 SHARE = 0.2
 """Share of the observed entries of a row that are hidden and asked for."""
@@ -89,7 +90,9 @@ def turns_for(rows: int, most: int, share: float = SHARE) -> int:
 def entry_bits(
     model: Any, rows: Float[np.ndarray, "rows v"], *, share: float = SHARE, seed: int = 0
 ) -> Estimate:
-    """Bits of an entry that is hidden, given the others of its row, by belief propagation.
+    """Bits of an entry that is hidden, given the others of its row.
+
+    By belief propagation; exactly where the hidden states are few.
 
     Args:
         model: one that `asks_entries`.
@@ -124,6 +127,8 @@ def entry_losses(
     model: Any, rows: Float[np.ndarray, "rows v"], asked: Bool[np.ndarray, "rows v"]
 ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
     """Nats of the asked entries of each row given the others, and how many variables they are."""
+    if is_enumerable(model):
+        return EnumeratedRBM.of(model).entry_losses(rows, asked)
     p = model.lower()
     both = np.stack([np.asarray(rows, np.float32), asked.astype(np.float32)], 1)
     return map_rows(

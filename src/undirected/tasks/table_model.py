@@ -64,7 +64,7 @@ class TableModel:
     given: tuple[int, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    def query(self, table: Any, *, method: str = "bp", seed: int = 0) -> Any:
+    def query(self, table: Any, *, method: str = "auto", seed: int = 0) -> Any:
         """The table with its missing cells filled in, and how sure each answer is.
 
         Beside a column with missing cells stands NAME_p, the probability of the word filled in, or
@@ -112,7 +112,7 @@ class TableModel:
         self,
         values: Float[np.ndarray, "rows columns"],
         *,
-        method: str = "bp",
+        method: str = "auto",
         seed: int = 0,
         progress: Progress | None = None,
     ) -> list[ColumnAnswer]:
