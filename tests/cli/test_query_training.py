@@ -1,4 +1,4 @@
-"""What users touch: the command line and the imputer."""
+"""What users touch: query training at the command line."""
 
 import json
 import sys
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from undirected.cli import main
-from undirected.sklearn import QueryImputer
 
 pytestmark = pytest.mark.slow
 
@@ -71,37 +70,3 @@ def test_grey_tables(monkeypatch, tmp_path, capsys):
     np.save("loud.npy", 255 * grey)
     code, said = call("fit", "loud.npy", "--out", "other", *how)
     assert code and "is not between 0 and 1; divide" in said.err
-
-
-def test_imputer_fills_only_what_is_missing():
-    imputer = QueryImputer(n_hidden=6, layers=4, epochs=60, learning_rate=0.03)
-    holes = copies(300, 0.1)
-    filled = imputer.fit_transform(holes)
-    seen = ~np.isnan(holes)
-    np.testing.assert_array_equal(filled[seen], holes[seen])
-    assert not np.isnan(filled).any() and filled.min() >= 0 and filled.max() <= 1
-    answer = imputer.transform([[1, 0, np.nan, np.nan]])[0]
-    assert answer[2] > 0.9 and answer[3] < 0.1
-    with pytest.raises(ValueError, match="has 3 features, but QueryImputer is expecting 4"):
-        imputer.transform([[1, 0, 1]])
-    with pytest.raises(ValueError, match="value 7.0"):
-        imputer.fit([[7.0, 0]])
-    assert imputer.get_params()["n_hidden"] == 6
-
-
-def test_imputer_knows_its_columns_and_keeps_what_was_seen():
-    pandas = pytest.importorskip("pandas")
-    imputer = QueryImputer(n_hidden=3, layers=2, epochs=1, random_state=None)
-    holes = np.array([[1 / 3, np.nan], [0.1, 0.7], [np.nan, 0.2]])
-    filled = imputer.fit(pandas.DataFrame(holes, columns=["a", "b"])).transform(
-        pandas.DataFrame(holes, columns=["a", "b"])
-    )
-    seen = ~np.isnan(holes)
-    assert filled.dtype == np.float64
-    assert np.array_equal(filled[seen], holes[seen])
-    with pytest.raises(ValueError, match="feature names"):
-        imputer.transform(pandas.DataFrame(holes, columns=["b", "a"]))
-    whole = pandas.DataFrame({"a": [1, None], "b": [0, 1]}, dtype="Int64")
-    assert imputer.transform(whole)[:, 1].tolist() == [0.0, 1.0]
-    assert imputer.get_feature_names_out().tolist() == ["a", "b"]
-    assert list(imputer.set_output(transform="pandas").transform(whole).columns) == ["a", "b"]

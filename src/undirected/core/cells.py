@@ -23,11 +23,19 @@ def as_number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def is_nothing(cell: Any) -> bool:
+    """Whether a cell is None, NaN, or what pandas has for them."""
+    if isinstance(cell, float):
+        return cell != cell
+    # Compared with itself, pandas' NA is neither equal nor unequal.
+    return cell is None or str(cell) in ("<NA>", "NaT") or bool(cell != cell)
+
+
 def is_missing(cell: Any) -> bool:
     """Whether a cell stands for a missing value: None, NaN, or one of the words for it."""
     if isinstance(cell, str):
         return cell.strip().lower() in MISSING_WORDS
-    return cell is None or cell != cell or str(cell) in ("<NA>", "NaT")
+    return is_nothing(cell)
 
 
 def as_word(cell: Any) -> str:

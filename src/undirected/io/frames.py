@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from undirected.core.cells import is_nothing
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, check_place
@@ -245,9 +246,9 @@ def _as_cells(column: Any) -> np.ndarray:
     if array.dtype.kind in "mM":
         return np.array([None if cell != cell else str(cell) for cell in array], object)
     array = np.asarray(array, object)
-    kept = [cell for cell in array if cell is not None and cell == cell]
+    kept = [cell for cell in array if not is_nothing(cell)]
     if kept and all(type(cell) in (int, float) for cell in kept):
-        return np.array([np.nan if cell is None else cell for cell in array], np.float64)
+        return np.array([np.nan if is_nothing(cell) else cell for cell in array], np.float64)
     return array
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from undirected.core.errors import UndirectedError
 
-SIZES = (2, 5, 10, 20, 50, 100)
+SIZES = (2, 5, 10, 20, 50, 100, 200)
 """Numbers of components that are tried one after another, until one is no better."""
 BATCH, POWER = 500, 0.6
 """Rows of a stepwise update, and how fast the weight of an update falls with their number."""

@@ -16,7 +16,7 @@ from undirected.models import MixtureRBM
 from undirected.tasks.choose import kernel_for, path_to
 from undirected.tasks.entries import MOST_SUMMED, observed_mean
 
-MOST_FIELDS = 30_000
+MOST_FIELDS = 40_000
 """Entries of the components' means: drawing the component takes so many sums for every chain."""
 MOST_ENTRIES = 2**24
 """Entries of the rows that a mixture is fitted to."""

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.potentials import Status
 from undirected.core.protocols import Model
 from undirected.core.table_units import TableUnits
 from undirected.inference import QueryNetwork
@@ -21,6 +22,7 @@ from undirected.io.model_files import describe_model, load_model, save_model
 from undirected.learning import answers as ask_network
 from undirected.models import ConditionalRBM, Potts
 from undirected.tasks.entries import asks_entries
+from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 from undirected.tasks.evaluate import Evaluation, evaluate
 from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
@@ -50,10 +52,10 @@ class TableModel:
 
     Example:
         >>> import undirected as un
-        >>> table = {"smokes": ["yes", "no"] * 30, "coughs": ["often", "never"] * 30}
-        >>> model = un.fit_table(table, model="rbm", epochs=2, hidden=2)
-        >>> sorted(model.query({"smokes": ["yes"], "coughs": [""]}))
-        ['coughs', 'coughs_p', 'smokes']
+        >>> table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
+        >>> model = un.fit_table(table, epochs=2, hidden=2)
+        >>> sorted(model.query({"sky": [""], "mm": [9.0]}))
+        ['mm', 'sky', 'sky_p']
     """
 
     model: Any
@@ -62,7 +64,7 @@ class TableModel:
     given: tuple[int, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    def query(self, table: Any, *, method: str = "bp", seed: int = 0) -> Any:
+    def query(self, table: Any, *, method: str = "auto", seed: int = 0) -> Any:
         """The table with its missing cells filled in, and how sure each answer is.
 
         Beside a column with missing cells stands NAME_p, the probability of the word filled in, or
@@ -110,7 +112,7 @@ class TableModel:
         self,
         values: Float[np.ndarray, "rows columns"],
         *,
-        method: str = "bp",
+        method: str = "auto",
         seed: int = 0,
         progress: Progress | None = None,
     ) -> list[ColumnAnswer]:
@@ -127,6 +129,11 @@ class TableModel:
             rows = self.units(values)
             means = np.where(np.isnan(rows), ask_network(self.network, rows), rows)
             return self._by_column(values, Answers(means, np.zeros(len(rows), int))), None
+        if method in ("auto", "exact") and is_enumerable(self.model):
+            units = self.units(values)
+            means, std = EnumeratedRBM.of(self.model).answers(units)
+            exact = Answers(means, np.full(len(units), int(Status.CONVERGED)), std)
+            return self._by_column(values, exact), exact.converged
         if method == "bp" and not asks_entries(self.model):
             method = "auto"  # its factors send no messages
         found = answer_rows(
@@ -322,7 +329,7 @@ def load_table(folder: str | Path) -> TableModel:
         >>> import tempfile
         >>> import undirected as un
         >>> folder = tempfile.mkdtemp()
-        >>> un.fit_table({"a": [0, 1] * 20, "b": [1, 0] * 20}, epochs=1, hidden=2).save(folder)
+        >>> un.fit_table({"a": [0, 1] * 20, "b": [1, 0] * 20}, model="ising").save(folder)
         >>> un.load_table(folder).schema.names
         ['a', 'b']
     """

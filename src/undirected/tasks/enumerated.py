@@ -1,0 +1,340 @@
+"""RBMs of few hidden units, exactly and in NumPy: every hidden state is enumerated.
+
+Given the hidden units the visible ones are independent, so H of them make a mixture of 2^H products
+whose weights and components share parameters. Likelihoods of rows with holes, answers and gradients
+are then plain sums. Small tables are learned so in less time than a compilation takes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.special import log_ndtr
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import CONTINUOUS, Domain
+from undirected.core.table_units import TableUnits
+from undirected.models import MixedRBM
+from undirected.models.mixed_rbm import LEAST_VARIANCE
+
+MOST_HIDDEN = 10
+"""Hidden units that are enumerated."""
+LOG_PRECISIONS = (-5.0, 4.6)
+"""Bounds of the log-precision of a standardised unit given the hidden ones: variance 0.01 up."""
+WEAK = 0.05
+"""Penalty of biases, which keeps states that are never seen at a finite cost."""
+MOST_NUMBERS = 2**22
+"""Numbers that one chunk of rows may take."""
+
+
+def hidden_states(n_hidden: int) -> Float[np.ndarray, "S H"]:
+    """All 2^H states of binary hidden units."""
+    if not 0 <= n_hidden <= MOST_HIDDEN:
+        raise UndirectedError(
+            f"{n_hidden} hidden units: wanted 0 to {MOST_HIDDEN}, whose states are enumerated"
+        )
+    return ((np.arange(2**n_hidden)[:, None] >> np.arange(n_hidden)) & 1).astype(float)
+
+
+def log_sum(joint: Float[np.ndarray, "*b S"]) -> tuple[np.ndarray, np.ndarray]:
+    """The log of the sum of exponentials along the last axis, kept, and the shares in it."""
+    top = joint.max(-1, keepdims=True)
+    weights = np.exp(joint - top)
+    total = weights.sum(-1, keepdims=True)
+    weights /= total
+    return top + np.log(total), weights
+
+
+def is_enumerable(model: Any) -> bool:
+    """Whether a model is one whose hidden states are few enough to be enumerated."""
+    return isinstance(model, MixedRBM) and model.n_hidden <= MOST_HIDDEN
+
+
+class Visible:
+    """The visible variables of a table, block after block: what fields do to each of them.
+
+    A variable with fields l over its units has the log normaliser log(1 + e^l) where it is binary,
+    log sum e^l where it is a category, and that of exp(l v - v^2 / (2 s^2)) where it is continuous;
+    continuous units come last.
+    """
+
+    def __init__(self, table: TableUnits):
+        self.table, self.size = table, table.n_units
+        each = [block for block in table.blocks for _ in range(block.variables)]
+        self.widths = np.array([block.width for block in each])
+        self.starts = np.cumsum(self.widths) - self.widths
+        self.is_binary = np.array([block.domain is Domain.BINARY for block in each])
+        lines = [block.domain for block in each if block.domain in CONTINUOUS]
+        self.is_positive = np.array([d is Domain.NONNEGATIVE for d in lines], bool)
+        self.discrete = self.size - len(lines)
+        """Units of the discrete variables."""
+
+    @property
+    def continuous(self) -> int:
+        """Number of continuous units."""
+        return self.size - self.discrete
+
+    def spread(self, values: Float[np.ndarray, "*b G"]) -> Float[np.ndarray, "*b V"]:
+        """A number of each variable at all of its units."""
+        return np.repeat(values, self.widths, axis=-1)
+
+    def units(self, variable: int) -> slice:
+        """The units of a variable."""
+        start = int(self.starts[variable])
+        return slice(start, start + int(self.widths[variable]))
+
+    def observed(self, rows: Float[np.ndarray, "rows V"]) -> tuple[np.ndarray, np.ndarray]:
+        """Units of rows with 0 where one is missing, and which variables are observed, as 0/1."""
+        seen = ~np.isnan(rows)
+        return np.where(seen, rows, 0.0).astype(float), seen[:, self.starts].astype(float)
+
+    def log_sums(
+        self, fields: Float[np.ndarray, "*b V"], variance: Float[np.ndarray, " C"]
+    ) -> Float[np.ndarray, "*b G"]:
+        """The log normaliser of each variable."""
+        found = np.logaddexp.reduceat(fields, self.starts, axis=-1)
+        on = found[..., self.is_binary]
+        found[..., self.is_binary] = np.logaddexp(0.0, on)
+        a = fields[..., self.discrete :] * np.sqrt(variance)
+        cut = np.where(self.is_positive, log_ndtr(a), 0.0)
+        normal = 0.5 * (a**2 + np.log(2 * np.pi * variance))
+        found[..., len(self.widths) - self.continuous :] = normal + cut
+        return found
+
+    def moments(
+        self, fields: Float[np.ndarray, "*b V"], variance: Float[np.ndarray, " C"]
+    ) -> tuple[Float[np.ndarray, "*b V"], Float[np.ndarray, "*b C"]]:
+        """Means of all units, and second moments of the continuous ones."""
+        p = np.exp(fields - self.spread(self.log_sums(fields, variance)))
+        s = np.sqrt(variance)
+        a = fields[..., self.discrete :] * s
+        hazard = np.exp(-0.5 * a**2 - log_ndtr(a)) / np.sqrt(2 * np.pi)
+        hazard = np.where(self.is_positive, hazard, 0.0)
+        p[..., self.discrete :] = s * (a + hazard)
+        return p, variance * np.maximum(1 + a * (a + hazard), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class EnumeratedRBM:
+    """A `MixedRBM` in NumPy: -E = c' h + sum_i v_i (b_i + W_i h) - v_i^2 / (2 s_i^2).
+
+    Args:
+        visible: the visible variables.
+        weights: W (V, H).
+        bias: b (V,).
+        log_precision: log 1 / s^2 of the continuous units.
+        hidden_bias: c (H,).
+    """
+
+    visible: Visible
+    weights: Float[np.ndarray, "V H"]
+    bias: Float[np.ndarray, " V"]
+    log_precision: Float[np.ndarray, " C"]
+    hidden_bias: Float[np.ndarray, " H"]
+
+    @classmethod
+    def of(cls, model: MixedRBM) -> "EnumeratedRBM":
+        """The parameters of a model."""
+        visible = Visible(model.table)
+        arrays = model.weights, model.visible_bias, model.hidden_bias, model.log_variance
+        weights, bias, hidden, logs = (np.array(a, np.float64) for a in arrays)
+        variance = np.exp(logs) + LEAST_VARIANCE
+        real = visible.discrete + np.flatnonzero(~visible.is_positive)
+        own = variance[~visible.is_positive]
+        weights[real] /= np.sqrt(own)[:, None]
+        bias[real] /= own
+        return cls(visible, weights, bias, -np.log(variance), hidden)
+
+    def model(self) -> MixedRBM:
+        """The model with these parameters."""
+        import jax.numpy as jnp
+
+        weights, bias, variance = self.weights.copy(), self.bias.copy(), self.variance
+        real = self.visible.discrete + np.flatnonzero(~self.visible.is_positive)
+        own = variance[~self.visible.is_positive]
+        weights[real] *= np.sqrt(own)[:, None]
+        bias[real] *= own
+        parts = weights, bias, self.hidden_bias, np.log(variance - LEAST_VARIANCE)
+        first, second, third, fourth = (jnp.asarray(part, jnp.float32) for part in parts)
+        return MixedRBM(first, second, third, fourth, self.visible.table)
+
+    @cached_property
+    def states(self) -> Float[np.ndarray, "S H"]:
+        """All states of the hidden units."""
+        return hidden_states(len(self.hidden_bias))
+
+    @property
+    def variance(self) -> Float[np.ndarray, " C"]:
+        """s^2, of the continuous units given the hidden ones."""
+        return np.exp(-self.log_precision)
+
+    @cached_property
+    def fields(self) -> Float[np.ndarray, "S V"]:
+        """What multiplies each visible unit, for every hidden state."""
+        return self.states @ self.weights.T + self.bias
+
+    @cached_property
+    def log_sums(self) -> Float[np.ndarray, "S G"]:
+        """Log normalisers of the variables, for every hidden state."""
+        return self.visible.log_sums(self.fields, self.variance)
+
+    @cached_property
+    def moments(self) -> tuple[Float[np.ndarray, "S V"], Float[np.ndarray, "S C"]]:
+        """Means and second moments of the visible units, for every hidden state."""
+        return self.visible.moments(self.fields, self.variance)
+
+    @cached_property
+    def log_weights(self) -> Float[np.ndarray, " S"]:
+        """log p(h)."""
+        found = self.states @ self.hidden_bias + self.log_sums.sum(1)
+        return found - log_sum(found)[0]
+
+    def joint(self, v: np.ndarray, seen: np.ndarray) -> Float[np.ndarray, "rows S"]:
+        """log p(v, h) of the observed part of rows, as `Visible.observed` has it."""
+        squares = v[:, self.visible.discrete :] ** 2 @ np.exp(self.log_precision)
+        found = v @ self.fields.T
+        found -= seen @ self.log_sums.T
+        found += self.log_weights
+        found -= 0.5 * squares[:, None]
+        return found
+
+    def log_likelihood(self, rows: Float[np.ndarray, "rows V"]) -> Float[np.ndarray, " rows"]:
+        """log p of the observed part of each row."""
+        return np.concatenate([log_sum(self.joint(*c))[0][:, 0] for c in self._chunks(rows)])
+
+    def answers(
+        self, rows: Float[np.ndarray, "rows V"]
+    ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows V"]]:
+        """Means of all units given the observed ones, and their standard deviations.
+
+        The latter are 0 for what is observed and for discrete units.
+        """
+        std = np.zeros(rows.shape)
+        posteriors = [log_sum(self.joint(*chunk))[1] for chunk in self._chunks(rows)]
+        means, squares = self.moments
+        found = np.concatenate([p @ means for p in posteriors])
+        second = np.concatenate([p @ squares for p in posteriors])
+        at = slice(self.visible.discrete, None)
+        std[:, at] = np.sqrt(np.maximum(second - found[:, at] ** 2, 0.0))
+        seen = ~np.isnan(rows)
+        return np.where(seen, rows, found), np.where(seen, 0.0, std)
+
+    def entry_losses(
+        self, rows: Float[np.ndarray, "rows V"], asked: Bool[np.ndarray, "rows V"]
+    ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
+        """Nats of the asked variables of each row given the others, and how many they are."""
+        losses, which = np.zeros(len(rows)), asked[:, self.visible.starts]
+        v, _ = self.visible.observed(rows)
+        known = self.visible.observed(np.where(asked, np.nan, rows))
+        posterior = log_sum(self.joint(*known))[1]
+        for g in np.flatnonzero(which.any(0)).tolist():
+            at, some = self.visible.units(g), which[:, g]
+            logs = v[some][:, at] @ self.fields[:, at].T - self.log_sums[:, g]
+            if (line := at.start - self.visible.discrete) >= 0:
+                logs -= 0.5 * np.exp(self.log_precision[line]) * v[some][:, at] ** 2
+            with np.errstate(divide="ignore"):  # states of no weight
+                losses[some] -= log_sum(np.log(posterior[some]) + logs)[0][:, 0]
+        return losses, which.sum(1).astype(float)
+
+    def _chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        size = max(1, MOST_NUMBERS // len(self.states))
+        starts = range(0, max(1, len(rows)), size)
+        return (self.visible.observed(rows[i : i + size]) for i in starts)
+
+    def slope(self, v: np.ndarray, seen: np.ndarray) -> tuple[float, list[np.ndarray]]:
+        """The log-likelihood of rows, and its gradient by W, b, log 1 / s^2 and c."""
+        joint, (means, squares) = self.joint(v, seen), self.moments
+        total, posterior = log_sum(joint)
+        prior = len(joint) * np.exp(self.log_weights)
+        unseen = self.visible.spread(posterior.T @ (1 - seen)) - prior[:, None]
+        gap = posterior.T @ v + unseen * means
+        at = slice(self.visible.discrete, None)
+        second = (v[:, at] ** 2).sum(0) + (unseen[:, at] * squares).sum(0)
+        moved = [gap.T @ self.states, gap.sum(0), -0.5 * np.exp(self.log_precision) * second]
+        return float(total.sum()), [*moved, (posterior.sum(0) - prior) @ self.states]
+
+
+def fit_enumerated(
+    columns: Any,
+    rows: Float[np.ndarray, "rows V"],
+    n_hidden: int,
+    rng: np.random.RandomState,
+    *,
+    alpha: float = 1.0,
+    max_iter: int = 200,
+    on_step: Callable[[int, float], None] | None = None,
+) -> tuple[MixedRBM, int]:
+    """The most probable `MixedRBM` under a normal prior of variance 1 / alpha on its weights.
+
+    Args:
+        columns: what each column is, as `MixedRBM.create` takes it.
+        rows: of units, NaN where one is missing.
+        n_hidden: hidden units, up to 10.
+        rng: of the first weights.
+        alpha: the penalty of the squared weights is half of it.
+        max_iter: most iterations of L-BFGS.
+        on_step: told the number of an iteration, and the penalised log-likelihood per row.
+
+    Returns:
+        The model, and the iterations.
+    """
+    visible = Visible(TableUnits.of(columns))
+    v, seen = visible.observed(rows)
+    C, at = visible.continuous, visible.discrete
+    share = (v[:, :at].sum(0) + 0.5) / (visible.spread(seen.sum(0))[:at] + 1.0)
+    alone = visible.spread(visible.is_binary)[:at]
+    bias = np.log(share) - np.where(alone, np.log1p(-share), 0.0)
+    weights = rng.normal(0, 0.3, (visible.size, n_hidden))
+    first = [weights, np.concatenate([bias, np.zeros(C)]), np.zeros(C), np.zeros(n_hidden)]
+
+    def value(parts: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
+        return EnumeratedRBM(visible, *parts).slope(v, seen)
+
+    bounds = [LOG_PRECISIONS if part is first[2] else (None, None) for part in first]
+    penalties = [alpha, WEAK, 0.0, WEAK]
+    parts, steps = maximise(value, first, penalties, len(rows), max_iter, bounds, on_step)
+    return EnumeratedRBM(visible, *parts).model(), steps
+
+
+def maximise(
+    value: Callable[[list[np.ndarray]], tuple[float, list[np.ndarray]]],
+    first: list[np.ndarray],
+    penalties: Sequence[float],
+    rows: int,
+    max_iter: int,
+    bounds: Sequence[tuple[float | None, float | None]],
+    on_step: Callable[[int, float], None] | None = None,
+) -> tuple[list[np.ndarray], int]:
+    """L-BFGS from `first` on a penalised log-likelihood; returns the parameters and the steps."""
+    from scipy.optimize import minimize  # answers do without it, and it takes a while to load
+
+    ends = np.cumsum([part.size for part in first])[:-1]
+
+    def split(flat: np.ndarray) -> list[np.ndarray]:
+        pieces = np.split(flat, ends)
+        return [p.reshape(f.shape) for p, f in zip(pieces, first, strict=True)]
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        parts = split(flat)
+        total, slopes = value(parts)
+        for part, slope, penalty in zip(parts, slopes, penalties, strict=True):
+            total -= 0.5 * penalty * float((part**2).sum())
+            slope -= penalty * part
+        return -total / rows, -np.concatenate([slope.ravel() for slope in slopes]) / rows
+
+    start = np.concatenate([part.ravel() for part in first])
+    each = [b for b, part in zip(bounds, first, strict=True) for _ in range(part.size)]
+    steps = count(1)
+
+    def tell(intermediate_result: Any) -> None:
+        if on_step is not None:
+            on_step(next(steps), -float(intermediate_result.fun))
+
+    options = {"maxiter": max_iter}
+    how = {"method": "L-BFGS-B", "bounds": each, "options": options, "callback": tell}
+    found = minimize(loss, start, jac=True, **how)
+    return split(found.x), max(1, int(found.nit))

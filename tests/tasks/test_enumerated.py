@@ -1,0 +1,128 @@
+"""RBMs with enumerated hidden states against sums of the energy and differences."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import undirected as un
+from tests.tasks.differences import slopes_by_differences
+from undirected.core.table_units import TableUnits
+from undirected.tasks.enumerated import EnumeratedRBM, Visible, fit_enumerated, hidden_states
+
+COLUMNS = ["real", 3, "binary", "nonnegative"]
+LINE, HALF = np.linspace(-12, 12, 481), np.linspace(0, 10, 401)
+STEP = (LINE[1] - LINE[0], HALF[1] - HALF[0])
+SIMPSON = np.array([1, *[4, 2] * 199, 4, 1]) / 3
+"""Weights of the points of the half line."""
+
+
+def random_rbm() -> EnumeratedRBM:
+    """Units: a binary column, a category of 3 states, a real and a nonnegative one; 2 hidden."""
+    rng = np.random.default_rng(0)
+    shapes = (6, 2), (6,), (2,), (2,)
+    parts = [rng.normal(size=shape) for shape in shapes]
+    parts[2] = np.array([0.3, 0.8])
+    return EnumeratedRBM(Visible(TableUnits.of(COLUMNS)), *parts)
+
+
+def density(model: EnumeratedRBM) -> np.ndarray:
+    """p(binary, category, real, nonnegative) times the width of a cell, by the energy alone.
+
+    Simpson's rule on the half line, which begins with a jump; sums on the whole line.
+    """
+    found = np.zeros((2, 3, len(LINE), len(HALF)))
+    precision = np.exp(model.log_precision)
+    for h in itertools.product((0, 1), repeat=2):
+        own = model.bias + model.weights @ np.array(h)
+        real = np.exp(own[4] * LINE - 0.5 * precision[0] * LINE**2)
+        positive = np.exp(own[5] * HALF - 0.5 * precision[1] * HALF**2) * SIMPSON
+        parts = np.exp([0.0, own[0]]), np.exp(own[1:4]), real, positive
+        found += np.exp(model.hidden_bias @ np.array(h)) * np.einsum("a,b,c,d->abcd", *parts)
+    return found / found.sum()
+
+
+def test_likelihoods_and_answers_are_those_of_the_energy():
+    model, nan = random_rbm(), np.nan
+    p = density(model)
+    at, up = int(np.argmin(abs(LINE - 0.5))), 40
+    real, high = LINE[at], HALF[up]
+    cell = STEP[0] * STEP[1] * SIMPSON[up]
+    rows = model.visible.table.to_units(
+        [[real, 1, 0, high], [nan, nan, 1, nan], [real, 2, nan, nan], [nan] * 4]
+    )
+    wanted = [p[0, 1, at, up] / cell, p[1].sum(), p[:, 2, at].sum() / STEP[0], 1.0]
+    np.testing.assert_allclose(np.exp(model.log_likelihood(rows)), wanted, rtol=1e-5)
+    found, std = model.answers(rows)
+    given = p[1] / p[1].sum()
+    np.testing.assert_allclose(found[1, 1:4], given.sum((1, 2)), rtol=1e-5)
+    assert found[1, 0] == 1 and found[2, 4] == np.float32(real)
+    for unit, line, share in (4, LINE, given.sum((0, 2))), (5, HALF, given.sum((0, 1))):
+        mean = share @ line
+        np.testing.assert_allclose(found[1, unit], mean, rtol=1e-5)
+        np.testing.assert_allclose(std[1, unit] ** 2, share @ (line - mean) ** 2, rtol=1e-5)
+    assert std[0].tolist() == [0] * 6 and (std[:, :4] == 0).all()
+    np.testing.assert_allclose(found[2, 0], p[1, 2, at].sum() / p[:, 2, at].sum(), rtol=1e-5)
+
+
+def test_losses_of_entries_are_those_of_the_energy():
+    """Two columns are asked for at once, each given the two others alone."""
+    model = random_rbm()
+    p = density(model)
+    at, up = int(np.argmin(abs(LINE - 0.5))), 40
+    rows = model.visible.table.to_units([[LINE[at], 1, 1, HALF[up]]] * 2)
+    asked = model.visible.table.to_units([[1.0, 0, 1, 0], [0, 0, 0, 1.0]]).astype(bool)
+    asked[:, 1:4] = [[False] * 3, [True] * 3]  # row 0: binary and real; row 1: the others
+    losses, counts = model.entry_losses(rows, asked)
+    given = p[:, 1, :, up] / p[:, 1, :, up].sum()
+    first = -np.log(given[1].sum()) - np.log(given[:, at].sum() / STEP[0])
+    given = p[1, :, at] / p[1, :, at].sum()
+    second = -np.log(given[1].sum()) - np.log(given[:, up].sum() / (STEP[1] * SIMPSON[up]))
+    np.testing.assert_allclose(losses, [first, second], rtol=1e-4)
+    assert counts.tolist() == [2, 2]
+
+
+def test_slopes_are_those_of_the_likelihood():
+    model, nan = random_rbm(), np.nan
+    table = [[0.2, 1, 0, 0.7], [nan, nan, 1, nan], [-1.0, 2, nan, 2.0]]
+    rows = model.visible.table.to_units(table)
+    parts = [model.weights, model.bias, model.log_precision, model.hidden_bias]
+    wanted = slopes_by_differences(
+        parts, lambda own: EnumeratedRBM(model.visible, *own).log_likelihood(rows).sum()
+    )
+    total, slopes = model.slope(*model.visible.observed(rows))
+    np.testing.assert_allclose(total, model.log_likelihood(rows).sum())
+    for got, want in zip(slopes, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7)
+
+
+def test_it_is_a_mixed_rbm_and_back():
+    ours = random_rbm()
+    model = ours.model()
+    rng = np.random.default_rng(1)
+    v, h = ours.visible.table.to_units([[0.4, 2, 1, 1.5]] * 4)[0], rng.integers(0, 2, (4, 2))
+    precision = np.concatenate([np.zeros(4), np.exp(ours.log_precision)])
+    fields = ours.bias + h @ ours.weights.T
+    wanted = -(h @ ours.hidden_bias + fields @ v - 0.5 * precision @ v**2)
+    energy = np.array([float(model.energy(np.concatenate([v, own]))) for own in h])
+    np.testing.assert_allclose(np.diff(energy), np.diff(wanted), rtol=1e-4, atol=1e-4)
+    again = EnumeratedRBM.of(model)
+    for name in ("weights", "bias", "log_precision", "hidden_bias"):
+        np.testing.assert_allclose(getattr(again, name), getattr(ours, name), rtol=2e-3, atol=1e-5)
+
+
+def test_learning_finds_what_goes_together():
+    """Two binary columns that agree in 9 rows of 10: the exact answer is the share of the rows."""
+    first = np.repeat([0.0, 1.0], 200)
+    rows = np.stack([first, np.where(np.arange(400) % 10 == 0, 1 - first, first)], 1)
+    model, steps = fit_enumerated(
+        ["binary"] * 2, rows, 1, np.random.RandomState(0), alpha=0.01, max_iter=300
+    )
+    answers, _ = EnumeratedRBM.of(model).answers(np.array([[1, np.nan], [0, np.nan]]))
+    assert steps > 1 and isinstance(model, un.MixedRBM)
+    np.testing.assert_allclose(answers[:, 1], [0.9, 0.1], atol=0.01)
+
+
+def test_too_many_hidden_units_are_refused():
+    with pytest.raises(un.UndirectedError, match="wanted 0 to 10"):
+        hidden_states(11)
