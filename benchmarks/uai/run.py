@@ -75,6 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
                 show(results[-1])
     seconds = time.perf_counter() - began
     config = {"seconds": given.seconds, "memory (GiB)": given.memory, "only": given.only}
+    config |= {"cores": len(os.sched_getaffinity(0))}
     profile = f"{given.seconds:g}s"
     record = make_record("uai", profile, config, seconds, rows(results), TITLE, notes(results))
     save(record, given.out / f"uai-{profile}.json")
@@ -201,8 +202,9 @@ def notes(results: list[Result]) -> list[str]:
     ]
     board = "Leader board of the 2022 tuning round, other hardware, without Promedus: "
     relational = (
-        "The references of the relational models are no exact answers: that of log Z of relational_4 "
-        "is above 10200 log 2 + the sum of the largest log entries of all tables, which bounds it."
+        "The references of the relational models are no exact answers: that of log Z of "
+        "relational_4 is above 10200 log 2 + the sum of the largest log entries of all tables, "
+        "which bounds it."
     )
     late = [f"{r.task} {r.problem}: {r.contestant}: {r.trouble}" for r in results if r.trouble]
     return [board + ", ".join(known), relational, *late]

@@ -98,6 +98,7 @@ def test_a_small_part_beside_a_large_one_is_exact() -> None:
 def test_an_exact_engine_that_is_late_is_given_up(monkeypatch) -> None:
     monkeypatch.setattr(engines, "RATES", dict.fromkeys(engines.RATES, 0.0))
     monkeypatch.setattr(engines, "PATIENCE", 0.0)
+    monkeypatch.setattr(engines, "ALONE", 0.0)
     found = un.solve(dense(16), seconds=2)
     assert "junction tree" not in found.method and found.tables is not None
 

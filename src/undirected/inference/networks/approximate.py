@@ -138,7 +138,9 @@ def marginals(network: Network, deadline: float, memory: int, seed: int) -> Appr
 
 
 def quick_propagation(search: Search) -> None:
-    """Belief propagation on the tables as they are."""
+    """Belief propagation on the tables as they are, where there is time to line them up."""
+    if len(search.network.tables) * SECONDS_PER_EDGE > search.left:
+        return
     quick = LoopyBeliefPropagation(dampings=(0.5,), iterations=200, tolerance=SETTLED)
     found = quick(search.network, search.until(0.08))
     residual = 0.0 if found.note == "converged" else float(found.note.split()[-1])
