@@ -12,6 +12,7 @@ from benchmarks.tables import (
     clustered,
     table_rows,
     verdicts,
+    with_holes,
 )
 
 from tests import oracle
@@ -58,3 +59,13 @@ def test_clustered_tables_have_their_clusters():
     distance = np.abs(split.train[:, None] - split.train[None]).mean(-1)
     assert (distance < 0.25).mean() > 0.2  # of the same cluster
     assert (distance > 0.35).mean() > 0.3
+
+
+def test_holes_are_where_one_learns_and_not_in_the_test_rows():
+    split = with_holes(clustered(400, 20, 2), 0.1)
+    for part in (split.train, split.valid):
+        assert 0.05 < np.isnan(part).mean() < 0.15
+    assert not np.isnan(split.test).any()
+    whole = clustered(400, 20, 2)
+    seen = ~np.isnan(split.train)
+    np.testing.assert_array_equal(split.train[seen], whole.train[seen])

@@ -42,7 +42,7 @@ def copies(rows=400, missing=0.0, seed=0):
 
 
 NAMES = ["a", "b", "c", "a2", "b2", "c2"]
-QUICK = ["--epochs", 1, "--hidden", 2]
+QUICK = ["--epochs", 1, "--hidden", 2, "--model", "rbm", "--method", "cd"]
 """Settings of fits that only have to be: on 60 rows all of them share what is compiled."""
 
 
@@ -52,7 +52,7 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fitted")
     write_csv(folder / "table.csv", copies(600, 0.1), NAMES)
     arguments = ["fit", folder / "table.csv", "--out", folder / "model", "--image", "2x3"]
-    settings = ["--hidden", 12, "--epochs", 100, "--learning-rate", 0.02, "--json"]
+    settings = ["--hidden", 12, "--epochs", 40, "--learning-rate", 0.03, "--json"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["undirected", *map(str, [*arguments, *settings])])
         with pytest.raises(SystemExit) as stop:
@@ -365,7 +365,7 @@ def test_convergence_is_told_of_models_that_have_it(run, tmp_path):
     asked[:, 3:] = np.nan
     write_csv(tmp_path / "asked.csv", asked, NAMES)
     for method, converged in (("query-training", None), ("cd", 1.0)):
-        how = ["--out", method, "--method", method, *QUICK]
+        how = ["--out", method, *QUICK, "--method", method]
         assert run("fit", "t.csv", *how)[0] == 0
         code, out, err = run("query", method, "asked.csv", "--out", "p.csv", "--json")
         assert code == 0 and "settled" not in err

@@ -11,6 +11,7 @@ import pytest
 from scipy.special import logsumexp
 
 from tests import oracle, rectified_oracle
+from tests.marks import mostly_slow
 from undirected import factors
 from undirected.cli import main
 from undirected.core.graph import chain, torus
@@ -180,7 +181,7 @@ def exact(model) -> tuple[np.ndarray, float, np.ndarray]:
     return rows, log_z, np.array(own) - log_z
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_slow(CASES, ["RBM", "FactorGraph", "Potts"]))
 def test_the_answer_is_right(evaluate, name):
     model = CASES[name]()
     rows, log_z, values = exact(model)

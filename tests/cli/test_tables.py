@@ -32,7 +32,7 @@ def answered(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("survey")
     (folder / "t.csv").write_text(survey(400))
-    how = ["--epochs", 60, "--hidden", 4, "--learning-rate", 0.03]
+    how = ["--model", "rbm", "--epochs", 60, "--hidden", 4, "--learning-rate", 0.03]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["undirected", "fit", str(folder / "t.csv")])
         sys.argv += ["--out", str(folder / "m"), *map(str, how)]
@@ -202,7 +202,7 @@ def test_a_survey_is_fitted_asked_sampled_and_scored(run, tmp_path):  # noqa: F8
         kept = ["" if rng.random() < 0.1 else cell for cell in cells]
         lines.append(",".join([f"p{i}", *kept]))
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    how = ["--out", "m", "--label", "smokes", "--epochs", 100, "--learning-rate", 0.02]
+    how = ["--out", "m", "--label", "smokes"]
     code, _, err = run("fit", "t.csv", *how)
     assert code == 0 and "left out: who" in err
     (tmp_path / "q.csv").write_text("who,age,smokes,drink,spends\nx,25,,beer,20\ny,,no,tea,\n")

@@ -168,6 +168,7 @@ def test_blind_deconvolution_images_are_their_stamped_features() -> None:
     np.testing.assert_array_equal(images.reshape(-1, 196), dataset.train.x)
 
 
+@pytest.mark.slow
 def test_border_ownership_rates() -> None:
     dataset = load("border_ownership")
     np.testing.assert_allclose(dataset.extras["p_contour"], [0.80008, 0.03255, 1e-10], atol=5e-6)

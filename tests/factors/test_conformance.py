@@ -51,6 +51,9 @@ GROUPS = [
 """One row of every group: what it says of itself is checked on all rows, and algorithms see no more
 of it than that."""
 each_group = pytest.mark.parametrize("name", mostly_slow(ROWS, GROUPS))
+FEW = ["mixed bilinear", "tables", "pool", "counts", "potts", "third order"]
+"""Groups for what takes longest: pairs, tables, hard factors and products of three."""
+few_groups = pytest.mark.parametrize("name", mostly_slow(ROWS, FEW))
 ROUNDS = 8
 """Rounds of messages after which no tree of the table changes any more."""
 
@@ -208,7 +211,7 @@ def test_max_product_finds_the_best_state_of_a_tree(name):
         assert float(beliefs.log_z) == pytest.approx(row.world.log_z(0), abs=1e-9)
 
 
-@each_group
+@few_groups
 def test_renaming_the_states_renames_the_beliefs(name):
     """After any number of rounds, so that the start is neutral too."""
     row = ROWS[name]
@@ -268,7 +271,7 @@ def test_elimination_is_exact(name):
     np.testing.assert_allclose(best.unary, row.world.units[row.world.log_weights.argmax()])
 
 
-@each_group
+@few_groups
 def test_mplp_bounds_the_best_state(name):
     row, model = ROWS[name], model_of(name)
     if not takes(row, name, "MPLP", lambda: MPLP()(model)):
@@ -314,7 +317,7 @@ def test_tree_reweighted_is_an_upper_bound_and_exact_on_a_tree(name):
 # Samplers and learning.
 
 
-@each_group
+@few_groups
 def test_gibbs_leaves_the_truth_invariant(name):
     row, model = ROWS[name], model_of(name)
     states = row.world.units[row.allowed]
@@ -333,7 +336,7 @@ def _proposals(p, x, unit):
     return moved, there, log_ratio
 
 
-@each_group
+@few_groups
 def test_gibbs_with_gradients_leaves_the_truth_invariant(name):
     row, model = ROWS[name], model_of(name)
     states = row.world.units[row.allowed]
@@ -363,7 +366,7 @@ def _langevin(p, x, moved):
     return log_proposal(p.layout, odds, moved, free), kernel.log_ratio(p, x, moved, free)
 
 
-@each_group
+@few_groups
 def test_discrete_langevin_is_reversible(name):
     row = ROWS[name]
     states = row.world.units[row.allowed]
@@ -377,7 +380,7 @@ def test_discrete_langevin_is_reversible(name):
 
 
 @pytest.mark.slow
-@each_group
+@few_groups
 def test_perturb_and_map_finds_the_perturbed_maxima(name):
     row, model = ROWS[name], model_of(name)
     noise = np.random.default_rng(2).logistic(size=(6, row.layout.n))
@@ -395,7 +398,7 @@ def _conditionals(model, x):
     return model.log_odds(x), model.free_energy(x)
 
 
-@each_group
+@few_groups
 def test_log_odds_are_the_conditionals(name):
     """What pseudo-likelihood needs."""
     row, model = ROWS[name], model_of(name)

@@ -111,7 +111,7 @@ def errors_at(infer, scale: float) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("infer", "order"),
     [
-        (NAIVE, 2),
+        pytest.param(NAIVE, 2, marks=pytest.mark.slow),
         pytest.param(NAIVE_RESPONSE, 2, marks=pytest.mark.slow),
         pytest.param(SECOND, 3, marks=pytest.mark.slow),
         pytest.param(SUSP, 3, marks=pytest.mark.slow),
@@ -212,7 +212,7 @@ def test_improved_is_diagonally_consistent(x64, dense):
 
 
 @pytest.mark.parametrize(
-    "infer", mostly_slow([NAIVE, SECOND, SUSP, IMPROVED_ON_GRID], [NAIVE, IMPROVED_ON_GRID])
+    "infer", mostly_slow([NAIVE, SECOND, SUSP, IMPROVED_ON_GRID], [IMPROVED_ON_GRID])
 )
 def test_graph_and_matrix_agree(x64, infer):
     sparse = random_grid(2)

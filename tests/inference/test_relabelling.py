@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import mostly_slow
 from tests.relabelled import PAIRS, Pair, dense_weights, turned
 from undirected.core import graph
 from undirected.core.potentials import clamp
@@ -51,6 +52,8 @@ def check(routine, pair: Pair, atol: float) -> None:
             np.testing.assert_allclose(np.flip(b.weight, axes), a.weight, atol=atol)
 
 
+FEW = ["dense", "rbm steep", "factor graph"]
+each_pair = pytest.mark.parametrize("name", mostly_slow(PAIRS, FEW))
 ROUNDS = [1, 2, 5, 50]
 SCHEDULES = {
     "in turn": {"damping": 0.0, "parallel": False},
@@ -59,7 +62,7 @@ SCHEDULES = {
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", PAIRS)
+@each_pair
 def test_belief_propagation_at_every_round(name, schedule):
     """Sum-product and a lower temperature, in one compiled program."""
     pair, how = PAIRS[name](), SCHEDULES[schedule]
@@ -71,7 +74,7 @@ def test_belief_propagation_at_every_round(name, schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", PAIRS)
+@each_pair
 def test_max_product_at_every_round(name, schedule):
     pair = PAIRS[name]()
     for rounds in ROUNDS:
@@ -101,7 +104,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("routine", OTHERS)
-@pytest.mark.parametrize("name", [name for name in PAIRS if name != "logic"])
+@pytest.mark.parametrize("name", mostly_slow([n for n in PAIRS if n != "logic"], FEW))
 def test_routines_of_every_model(name, routine):
     check(OTHERS[routine], PAIRS[name](), 1e-8)
 
@@ -116,7 +119,7 @@ THEORIES = {
 
 
 @pytest.mark.parametrize("routine", THEORIES)
-@pytest.mark.parametrize("name", ["dense", "grid", "rbm gentle"])
+@pytest.mark.parametrize("name", mostly_slow(["dense", "grid", "rbm gentle"], ["dense"]))
 def test_routines_of_pairwise_models(name, routine):
     check(THEORIES[routine], PAIRS[name](), 1e-8)
 

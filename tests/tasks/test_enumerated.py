@@ -65,6 +65,23 @@ def test_likelihoods_and_answers_are_those_of_the_energy():
     np.testing.assert_allclose(found[2, 0], p[1, 2, at].sum() / p[:, 2, at].sum(), rtol=1e-5)
 
 
+def test_losses_of_entries_are_those_of_the_energy():
+    """Two columns are asked for at once, each given the two others alone."""
+    model = random_rbm()
+    p = density(model)
+    at, up = int(np.argmin(abs(LINE - 0.5))), 40
+    rows = model.visible.table.to_units([[LINE[at], 1, 1, HALF[up]]] * 2)
+    asked = model.visible.table.to_units([[1.0, 0, 1, 0], [0, 0, 0, 1.0]]).astype(bool)
+    asked[:, 1:4] = [[False] * 3, [True] * 3]  # row 0: binary and real; row 1: the others
+    losses, counts = model.entry_losses(rows, asked)
+    given = p[:, 1, :, up] / p[:, 1, :, up].sum()
+    first = -np.log(given[1].sum()) - np.log(given[:, at].sum() / STEP[0])
+    given = p[1, :, at] / p[1, :, at].sum()
+    second = -np.log(given[1].sum()) - np.log(given[:, up].sum() / (STEP[1] * SIMPSON[up]))
+    np.testing.assert_allclose(losses, [first, second], rtol=1e-4)
+    assert counts.tolist() == [2, 2]
+
+
 def test_slopes_are_those_of_the_likelihood():
     model, nan = random_rbm(), np.nan
     table = [[0.2, 1, 0, 0.7], [nan, nan, 1, nan], [-1.0, 2, nan, 2.0]]

@@ -7,7 +7,8 @@ import pytest
 import undirected as un
 from undirected.core.errors import UndirectedError
 from undirected.tasks.entries import entry_bits, hide
-from undirected.tasks.train_table import held_out, split
+from undirected.tasks.enumerated import EnumeratedRBM
+from undirected.tasks.train_table import choose_for, held_out, split
 
 NAN = np.nan
 COLUMNS = {"ill": "binary", "town": 3, "age": "real", "dose": "nonnegative"}
@@ -33,7 +34,7 @@ def fitted():
     rows = mixed_rows()
     rng = np.random.default_rng(1)
     rows[rng.random(rows.shape) < 0.1] = NAN
-    settings = un.Settings(model="mixed", hidden=8, epochs=40, learning_rate=0.02)
+    settings = un.Settings(model="mixed", method="pcd", hidden=8, epochs=40, learning_rate=0.02)
     return un.train_table(rows, settings, columns=COLUMNS)
 
 
@@ -142,12 +143,17 @@ def test_bits_of_held_out_entries_of_independent_columns():
     rows[rng.random(rows.shape) < 0.2] = NAN
     p = np.nanmean(rows, 0)
     model = un.RBM.create(4, 2, seed=0, scale=0.0, means=p)
-    asked = hide(model.layout, rows, seed=0)
-    losses = -np.where(rows == 1, np.log2(p), np.log2(1 - p))
-    assert 0.1 < asked.sum() / (~np.isnan(rows)).sum() < 0.3
-    assert entry_bits(model, rows).mean == pytest.approx(losses[asked].mean(), abs=1e-4)
+    asked = hide(model.layout, rows, seed=0, turns=5)
+    seen, losses = ~np.isnan(rows), -np.where(rows == 1, np.log2(p), np.log2(1 - p))
+    np.testing.assert_array_equal(asked.sum(0), seen)  # each observed entry in one turn
+    assert (np.abs(asked.sum((1, 2)) / seen.sum() - 0.2) < 0.1).all()
+    assert entry_bits(model, rows).mean == pytest.approx(losses[seen].mean(), abs=1e-4)
     wrong = un.RBM.create(4, 2, seed=0, scale=0.0, means=p[::-1].copy())
-    assert entry_bits(wrong, rows).mean > losses[asked].mean() + 0.1
+    assert entry_bits(wrong, rows).mean > losses[seen].mean() + 0.1
+    many = np.tile(rows, (5, 1))  # too many for more than one turn
+    first = hide(model.layout, many, seed=0)[0]
+    wanted = np.tile(losses, (5, 1))[first].mean()
+    assert entry_bits(model, many).mean == pytest.approx(wanted, abs=1e-4)
 
 
 def test_rows_with_holes_are_held_out_too():
@@ -226,8 +232,63 @@ def test_what_does_not_suit_is_refused():
         un.train_table(rows, un.Settings(model="mixed"))
     with pytest.raises(UndirectedError, match="model 'mixde' is unknown; pass one of"):
         un.train_table(rows, un.Settings(model="mixde"))
-    with pytest.raises(UndirectedError, match="method 'exact' does not suit"):
-        un.train_table(rows, un.Settings(model="mixed", method="exact"), columns=COLUMNS)
+    with pytest.raises(UndirectedError, match="method 'pl' does not suit"):
+        un.train_table(rows, un.Settings(model="mixed", method="pl"), columns=COLUMNS)
+    many, scheduled = ({"hidden": 11}, {"epochs": 3})
+    for more, words in (
+        (many, "up to 10 hidden units, not of 11"),
+        (scheduled, "leave epochs out"),
+    ):
+        settings = un.Settings(model="mixed", method="exact", **more)
+        with pytest.raises(UndirectedError, match=words):
+            un.train_table(rows, settings, columns=COLUMNS)
+
+
+def test_small_tables_are_learned_exactly():
+    """Every column tells the cluster; the entropy of a row is known from how it was made."""
+    rows, test = mixed_rows(400), mixed_rows(1000, seed=5)
+    rows[np.random.default_rng(1).random(rows.shape) < 0.1] = NAN
+    told = []
+    trained = un.train_table(
+        rows, un.Settings(model="mixed"), columns=COLUMNS, on_event=lambda p: told.append(p.step)
+    )
+    assert (trained.settings.method, trained.settings.epochs) == ("exact", None)
+    assert told == list(range(1, trained.result.step + 1))
+    curve = [row["log_posterior"] for row in trained.result.history]
+    assert curve == sorted(curve) and trained.result.best is not None
+    scored = EnumeratedRBM.of(trained.model).log_likelihood(trained.model.to_units(test))
+    assert scored.mean() == pytest.approx(density_of(test).mean(), abs=0.25)
+    shuffled = np.stack([np.random.default_rng(j).permutation(c) for j, c in enumerate(test.T)], 1)
+    assert density_of(shuffled).mean() < density_of(test).mean() - 5
+
+
+def density_of(rows):
+    """Log-density of rows by the way `mixed_rows` makes them; the half normal is not cut off."""
+    ill, town, age, dose = rows.T.astype(float)
+    logs = []
+    for p, shares, mean, level in (
+        (0.95, np.array([0.9, 0.05, 0.05]), 1.0, 2.0),
+        (0.05, np.array([1e-9, 0.5, 0.5]), -1.0, 0.3),
+    ):
+        normal = lambda z: np.exp(-0.5 * (z / 0.3) ** 2) / (0.3 * np.sqrt(2 * np.pi))  # noqa: E731
+        found = np.where(ill == 1, p, 1 - p) * shares[town.astype(int)] * normal(age - mean)
+        logs.append(0.5 * found * (normal(dose - level) + normal(-dose - level)))
+    return np.log(np.sum(logs, 0))
+
+
+@pytest.mark.parametrize(
+    ("more", "rows", "method"),
+    [
+        ({}, 400, "exact"),
+        ({"epochs": 3}, 400, "pcd"),
+        ({"hidden": 11}, 400, "pcd"),
+        ({}, 300_000, "pcd"),
+        ({"method": "exact"}, 300_000, "exact"),
+    ],
+)
+def test_when_learning_is_exact(more, rows, method):
+    values = np.zeros((rows, 4), np.float32)
+    assert choose_for(un.Settings(model="mixed", **more), COLUMNS, values).method == method
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ def paired(rows: int, seed: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def trained():
-    settings = Settings(epochs=40, hidden=4, components=2, learning_rate=0.02)
+    settings = Settings(epochs=20, hidden=4, components=2, learning_rate=0.03)
     return train_table(paired(600, 0), settings)
 
 

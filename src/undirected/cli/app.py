@@ -119,7 +119,7 @@ def query(
         Path | None, typer.Option(help="Also write the most probable completion here.")
     ] = None,
     header: Header = None,
-    method: options.QueryMethod = "bp",
+    method: options.QueryMethod = "auto",
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

@@ -13,13 +13,19 @@ from undirected.report.images import image_grid, readable_scale
 from undirected.report.page import Image, Section, write_sections
 from undirected.report.tables import Table
 from undirected.tasks.couplings import strongest_couplings
+from undirected.tasks.entries import SHARE, turns_for
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.train_table import Trained
 from undirected.tasks.words import ColumnAnswer
 
 NAME, TITLE = "report.html", "Fit of a table"
-ASKED, MOST_ROWS, MOST_COLUMNS, DRAWN = 0.2, 300, 60, 40
+MOST_ROWS, MOST_COLUMNS, DRAWN = 300, 60, 40
 TINY = 1e-6
+CURVES = (
+    ("validation", "score of held-out rows"),
+    ("surrogate", "objective"),
+    ("log_posterior", "log-likelihood of a row, less the penalty of weights"),
+)
 
 
 def write_fit_report(
@@ -45,7 +51,8 @@ def write_fit_report(
 
 def _overview(summary: dict[str, Any]) -> Section:
     settings = summary["settings"]
-    shown = {k: str(v) for k, v in settings.items() if v is not None}
+    known = {k: v for k, v in settings.items() if v is not None}
+    shown = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in known.items()}
     scores = {k.replace("_", " "): v for k, v in summary.items() if k.startswith("validation_")}
     told = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
     told += [f"{name} {value:.3f}" for name, value in (summary.get("beside") or {}).items()]
@@ -62,7 +69,7 @@ def _learning(trained: Trained) -> Section | None:
     """The learning curve: what was logged at every look, and the score of held-out rows."""
     history = trained.result.history
     curves = []
-    for key, label in (("validation", "score of held-out rows"), ("surrogate", "objective")):
+    for key, label in CURVES:
         points = [(row["step"], row[key]) for row in history if key in row]
         points = [(x, y) for x, y in points if np.isfinite(y)]
         if len(points) > 1:
@@ -71,6 +78,10 @@ def _learning(trained: Trained) -> Section | None:
     if not curves:
         return None
     text = "Held-out rows tell when to stop; the objective is a surrogate, not a likelihood."
+    if trained.settings.method == "exact" and trained.settings.model == "mixed":
+        text = (
+            "Hidden states are enumerated, so the likelihood is exact; a prior keeps weights small."
+        )
     return Section("Learning", text, curves=curves)
 
 
@@ -81,9 +92,11 @@ def _held_out(trained: Trained, model: TableModel) -> list[Section]:
         return [
             Section("Held-out cells", "No rows were held out, so there is nothing to score by.")
         ]
-    drawn = np.random.default_rng(trained.settings.seed).random(rows.shape) < ASKED
-    drawn[:, list(model.given)] = False
-    asked = drawn & ~np.isnan(rows)
+    count, turns = len(rows), turns_for(len(rows), MOST_ROWS)
+    turn = np.floor(np.random.default_rng(trained.settings.seed).random(rows.shape) / SHARE)
+    turn[:, list(model.given)] = -1
+    rows, turn = np.tile(rows, (turns, 1)), np.tile(turn, (turns, 1))
+    asked = (turn == np.repeat(np.arange(turns), count)[:, None]) & ~np.isnan(rows)
     if not asked.any():
         return []
     try:
@@ -97,11 +110,11 @@ def _held_out(trained: Trained, model: TableModel) -> list[Section]:
             lines.append(_line(answer, rows[:, j], hidden, trained.train[:, j]))
             pairs += _pairs(answer, rows[:, j], hidden)
     lines.sort(key=lambda line: -line[0])
-    count = int(asked.sum())
     text = (
-        f"{count:,} cells of {len(rows)} rows that were not learned from, one in five, were hidden "
-        "and asked for given the rest of their row. Words are scored in bits, numbers by the root "
-        "mean square error in their own units; beside stands what the column alone would give."
+        f"{int(asked.sum()):,} cells of {count} rows that were not learned from were hidden, one "
+        "in five at a time, and asked for given the rest of their row. Words are scored in bits, "
+        "numbers by the root mean square error in their own units; beside stands what the column "
+        "alone would give."
     )
     header = ["column", "asked", "bits or error", "column alone", "right words"]
     table = Table(header, [line for _, line in lines[:MOST_COLUMNS]])

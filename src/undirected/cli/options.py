@@ -98,7 +98,7 @@ Answers = Annotated[
 QueryMethod = Annotated[
     str,
     typer.Option(
-        help="bp, mf (mean field), gibbs or exact.", autocompletion=complete(*QUERY_METHODS)
+        help="auto, bp, mf (mean field), gibbs or exact.", autocompletion=complete(*QUERY_METHODS)
     ),
 ]
 EvaluateMethod = Annotated[

@@ -152,10 +152,10 @@ def describe(settings: Settings) -> str:
     units = f" with {settings.hidden} hidden units" if settings.hidden else ""
     if settings.model == "mixture-rbm":
         units += f" on a mixture of up to {settings.components}"
-    return (
-        f"{settings.model}{units} by {settings.method}, {settings.epochs:g} epochs in batches of "
-        f"{settings.batch}"
-    )
+    schedule = ""
+    if settings.epochs:
+        schedule = f", {settings.epochs:g} epochs in batches of {settings.batch}"
+    return f"{settings.model}{units} by {settings.method}{schedule}"
 
 
 def image_shape(text: str | None, columns: int) -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ from undirected.evaluation.estimate import ratio
 from undirected.inference import SumProduct
 from undirected.inference.mixed_messages import log_beliefs
 from undirected.inference.mixed_messages import suits as takes_lines
+from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 
 SHARE = 0.2
 """Share of the observed entries of a row that are hidden and asked for."""
@@ -25,6 +26,8 @@ ROUNDS = 20
 """Sweeps of belief propagation that answer."""
 MOST_MESSAGES = 2**31
 """Messages sent in all to answer for held-out entries: half a minute on a slow machine."""
+MOST_ASKED = 1000
+"""Rows that are asked for some of their entries, a row counted once for every turn."""
 MOST_SUMMED = 200
 """Held-out rows with holes whose likelihood is looked at during learning."""
 EPSILON = 1e-7
@@ -64,26 +67,37 @@ def _bethe_sums(p: Potentials, rows: Float[Array, "rows v"]) -> Float[Array, " r
 
 
 def hide(
-    layout: Layout, rows: ArrayLike, seed: int, share: float = SHARE
-) -> Bool[np.ndarray, "rows v"]:
-    """Which observed entries are asked for: whole variables, each with probability `share`."""
+    layout: Layout, rows: ArrayLike, seed: int, *, share: float = SHARE, turns: int = 1
+) -> Bool[np.ndarray, "turns rows v"]:
+    """Which observed entries are asked for in each turn: whole variables, each at most once.
+
+    A variable has the probability `share` to be asked for in a turn; in `1 / share` turns all are.
+    """
     seen, rng = ~np.isnan(np.asarray(rows)), np.random.default_rng(seed)
-    asked = np.zeros(seen.shape, bool)
+    turn = np.zeros(seen.shape)
     for block in layout.blocks:
         if block.visible:
-            drawn = rng.random((len(seen), block.variables)) < share
-            asked[:, block.slice] = np.repeat(drawn, block.width, 1)
-    return asked & seen
+            drawn = np.floor(rng.random((len(seen), block.variables)) / share)
+            turn[:, block.slice] = np.repeat(drawn, block.width, 1)
+    return (turn == np.arange(turns)[:, None, None]) & seen
+
+
+def turns_for(rows: int, most: int, share: float = SHARE) -> int:
+    """In how many turns entries are asked for: of few rows all, of many those of one turn."""
+    return int(np.clip(most // max(rows, 1), 1, round(1 / share)))
 
 
 def entry_bits(
     model: Any, rows: Float[np.ndarray, "rows v"], *, share: float = SHARE, seed: int = 0
 ) -> Estimate:
-    """Bits of an entry that is hidden, given the others of its row, by belief propagation.
+    """Bits of an entry that is hidden, given the others of its row.
+
+    By belief propagation; exactly where the hidden states are few.
 
     Args:
         model: one that `asks_entries`.
-        rows: rows over the visible units, NaN where an entry is missing; of very many, the first.
+        rows: rows over the visible units, NaN where an entry is missing; of very many, the first,
+            of few, every observed entry in its turn.
         share: of the observed entries that are hidden at once.
         seed: of their choice.
 
@@ -91,24 +105,30 @@ def entry_bits(
         The mean over entries in bits; a continuous entry counts its log-density, which may be
         below 0 bits.
     """
-    rows = rows[: _affordable(model)]
-    asked = hide(model.layout, rows, seed, share)
+    most = _affordable(model)
+    rows = rows[:most]
+    turns = turns_for(len(rows), most, share)
+    asked = hide(model.layout, rows, seed, share=share, turns=turns)
     if not asked.any():
-        asked = ~np.isnan(rows)
-    totals, counts = entry_losses(model, rows, asked)
+        asked = np.broadcast_to(~np.isnan(rows), asked.shape)
+    flat = asked.reshape(-1, rows.shape[1])
+    found = entry_losses(model, np.tile(rows, (turns, 1)), flat)
+    totals, counts = (part.reshape(turns, -1).sum(0) for part in found)
     return ratio(totals / np.log(2), counts)
 
 
 def _affordable(model: Any) -> int:
-    """How many rows may be asked: up to a thousand, fewer where a row has very many messages."""
+    """How many rows may be asked: `MOST_ASKED`, fewer where a row has very many messages."""
     sizes = (np.size(leaf) for f in model.lower().factors for leaf in jax.tree.leaves(f.weight))
-    return int(np.clip(MOST_MESSAGES // (ROUNDS * max(1, sum(sizes))), 50, 1000))
+    return int(np.clip(MOST_MESSAGES // (ROUNDS * max(1, sum(sizes))), 50, MOST_ASKED))
 
 
 def entry_losses(
     model: Any, rows: Float[np.ndarray, "rows v"], asked: Bool[np.ndarray, "rows v"]
 ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
     """Nats of the asked entries of each row given the others, and how many variables they are."""
+    if is_enumerable(model):
+        return EnumeratedRBM.of(model).entry_losses(rows, asked)
     p = model.lower()
     both = np.stack([np.asarray(rows, np.float32), asked.astype(np.float32)], 1)
     return map_rows(

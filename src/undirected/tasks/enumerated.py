@@ -8,11 +8,11 @@ are then plain sums. Small tables are learned so in less time than a compilation
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
-from scipy.optimize import minimize
+from jaxtyping import Bool, Float
 from scipy.special import log_ndtr
 
 from undirected.core.errors import UndirectedError
@@ -81,6 +81,11 @@ class Visible:
     def spread(self, values: Float[np.ndarray, "*b G"]) -> Float[np.ndarray, "*b V"]:
         """A number of each variable at all of its units."""
         return np.repeat(values, self.widths, axis=-1)
+
+    def units(self, variable: int) -> slice:
+        """The units of a variable."""
+        start = int(self.starts[variable])
+        return slice(start, start + int(self.widths[variable]))
 
     def observed(self, rows: Float[np.ndarray, "rows V"]) -> tuple[np.ndarray, np.ndarray]:
         """Units of rows with 0 where one is missing, and which variables are observed, as 0/1."""
@@ -218,6 +223,23 @@ class EnumeratedRBM:
         seen = ~np.isnan(rows)
         return np.where(seen, rows, found), np.where(seen, 0.0, std)
 
+    def entry_losses(
+        self, rows: Float[np.ndarray, "rows V"], asked: Bool[np.ndarray, "rows V"]
+    ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
+        """Nats of the asked variables of each row given the others, and how many they are."""
+        losses, which = np.zeros(len(rows)), asked[:, self.visible.starts]
+        v, _ = self.visible.observed(rows)
+        known = self.visible.observed(np.where(asked, np.nan, rows))
+        posterior = log_sum(self.joint(*known))[1]
+        for g in np.flatnonzero(which.any(0)).tolist():
+            at, some = self.visible.units(g), which[:, g]
+            logs = v[some][:, at] @ self.fields[:, at].T - self.log_sums[:, g]
+            if (line := at.start - self.visible.discrete) >= 0:
+                logs -= 0.5 * np.exp(self.log_precision[line]) * v[some][:, at] ** 2
+            with np.errstate(divide="ignore"):  # states of no weight
+                losses[some] -= log_sum(np.log(posterior[some]) + logs)[0][:, 0]
+        return losses, which.sum(1).astype(float)
+
     def _chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         size = max(1, MOST_NUMBERS // len(self.states))
         starts = range(0, max(1, len(rows)), size)
@@ -244,6 +266,7 @@ def fit_enumerated(
     *,
     alpha: float = 1.0,
     max_iter: int = 200,
+    on_step: Callable[[int, float], None] | None = None,
 ) -> tuple[MixedRBM, int]:
     """The most probable `MixedRBM` under a normal prior of variance 1 / alpha on its weights.
 
@@ -254,6 +277,7 @@ def fit_enumerated(
         rng: of the first weights.
         alpha: the penalty of the squared weights is half of it.
         max_iter: most iterations of L-BFGS.
+        on_step: told the number of an iteration, and the penalised log-likelihood per row.
 
     Returns:
         The model, and the iterations.
@@ -272,7 +296,7 @@ def fit_enumerated(
 
     bounds = [LOG_PRECISIONS if part is first[2] else (None, None) for part in first]
     penalties = [alpha, WEAK, 0.0, WEAK]
-    parts, steps = maximise(value, first, penalties, len(rows), max_iter, bounds)
+    parts, steps = maximise(value, first, penalties, len(rows), max_iter, bounds, on_step)
     return EnumeratedRBM(visible, *parts).model(), steps
 
 
@@ -283,8 +307,11 @@ def maximise(
     rows: int,
     max_iter: int,
     bounds: Sequence[tuple[float | None, float | None]],
+    on_step: Callable[[int, float], None] | None = None,
 ) -> tuple[list[np.ndarray], int]:
     """L-BFGS from `first` on a penalised log-likelihood; returns the parameters and the steps."""
+    from scipy.optimize import minimize  # answers do without it, and it takes a while to load
+
     ends = np.cumsum([part.size for part in first])[:-1]
 
     def split(flat: np.ndarray) -> list[np.ndarray]:
@@ -301,6 +328,13 @@ def maximise(
 
     start = np.concatenate([part.ravel() for part in first])
     each = [b for b, part in zip(bounds, first, strict=True) for _ in range(part.size)]
+    steps = count(1)
+
+    def tell(intermediate_result: Any) -> None:
+        if on_step is not None:
+            on_step(next(steps), -float(intermediate_result.fun))
+
     options = {"maxiter": max_iter}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=each, options=options)
+    how = {"method": "L-BFGS-B", "bounds": each, "options": options, "callback": tell}
+    found = minimize(loss, start, jac=True, **how)
     return split(found.x), max(1, int(found.nit))

@@ -52,10 +52,10 @@ class TableModel:
 
     Example:
         >>> import undirected as un
-        >>> table = {"smokes": ["yes", "no"] * 30, "coughs": ["often", "never"] * 30}
-        >>> model = un.fit_table(table, model="rbm", epochs=2, hidden=2)
-        >>> sorted(model.query({"smokes": ["yes"], "coughs": [""]}))
-        ['coughs', 'coughs_p', 'smokes']
+        >>> table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
+        >>> model = un.fit_table(table, epochs=2, hidden=2)
+        >>> sorted(model.query({"sky": [""], "mm": [9.0]}))
+        ['mm', 'sky', 'sky_p']
     """
 
     model: Any
@@ -64,7 +64,7 @@ class TableModel:
     given: tuple[int, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    def query(self, table: Any, *, method: str = "bp", seed: int = 0) -> Any:
+    def query(self, table: Any, *, method: str = "auto", seed: int = 0) -> Any:
         """The table with its missing cells filled in, and how sure each answer is.
 
         Beside a column with missing cells stands NAME_p, the probability of the word filled in, or
@@ -112,7 +112,7 @@ class TableModel:
         self,
         values: Float[np.ndarray, "rows columns"],
         *,
-        method: str = "bp",
+        method: str = "auto",
         seed: int = 0,
         progress: Progress | None = None,
     ) -> list[ColumnAnswer]:
@@ -329,7 +329,7 @@ def load_table(folder: str | Path) -> TableModel:
         >>> import tempfile
         >>> import undirected as un
         >>> folder = tempfile.mkdtemp()
-        >>> un.fit_table({"a": [0, 1] * 20, "b": [1, 0] * 20}, epochs=1, hidden=2).save(folder)
+        >>> un.fit_table({"a": [0, 1] * 20, "b": [1, 0] * 20}, model="ising").save(folder)
         >>> un.load_table(folder).schema.names
         ['a', 'b']
     """

@@ -4,6 +4,7 @@
 cell a column (see `core.table_units`); each recipe turns it into rows of its model's units.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +34,7 @@ from undirected.learning import (
     TwoPhase,
 )
 from undirected.learning import fit as run_fit
+from undirected.learning.fit import Progress
 from undirected.models import (
     ConditionalRBM,
     DeepBM,
@@ -44,10 +46,15 @@ from undirected.models import (
 )
 from undirected.tasks.choose import kernel_for
 from undirected.tasks.entries import asks_entries, entry_bits
+from undirected.tasks.enumerated import MOST_HIDDEN, fit_enumerated
 from undirected.tasks.learn import falling_adam, objective_for
 
 LAYERS = 10
 """Sweeps of belief propagation that query training learns through."""
+HIDDEN, STEPS = 8, 200
+"""Hidden units, and most iterations, of exact learning."""
+MOST_UNITS, MOST_PRODUCTS = 64, 2**28
+"""Units of a table, and products of an iteration, up to which exact learning is the default."""
 MOST_JUDGED = 300
 """Held-out rows that a validation looks at."""
 FLOOR = 1e-2
@@ -82,7 +89,7 @@ def choose_columns(settings: Any, table: TableUnits, values: np.ndarray) -> Any:
     missing = bool(np.isnan(values).any())
     method = settings.method
     if method == "auto":
-        method = recipe.methods[0]
+        method = "exact" if _enumerates(settings, table, rows) else recipe.methods[0]
         if missing and method == "pl":
             method = "pcd"
     if method not in recipe.methods:
@@ -97,10 +104,41 @@ def choose_columns(settings: Any, table: TableUnits, values: np.ndarray) -> Any:
         raise UndirectedError(
             f"fit: model '{settings.model}' has no hidden units; leave --hidden out"
         )
+    if method == "exact":
+        return _choose_exact(settings)
     batch = settings.batch or int(np.clip(rows // 20, 10, 100))
     epochs = settings.epochs or float(np.clip(4000 * batch / rows, 3, 200).round())
     hidden = (settings.hidden or int(np.clip(table.n_units, 16, 256))) if has_hidden else None
     return replace(settings, method=method, batch=min(batch, rows), epochs=epochs, hidden=hidden)
+
+
+def _enumerates(settings: Any, table: TableUnits, rows: int) -> bool:
+    """Whether a mixed model is learned exactly by default: few columns, and not too many rows."""
+    hidden = settings.hidden or HIDDEN
+    scheduled = settings.epochs or settings.batch or settings.patience
+    return (
+        settings.model == "mixed"
+        and not scheduled
+        and hidden <= MOST_HIDDEN
+        and table.n_units <= MOST_UNITS
+        and rows * table.n_units * 2**hidden <= MOST_PRODUCTS
+    )
+
+
+def _choose_exact(settings: Any) -> Any:
+    """Settings of exact learning, which has no schedule."""
+    if settings.hidden is not None and settings.hidden > MOST_HIDDEN:
+        raise UndirectedError(
+            f"fit: exact learning enumerates the states of up to {MOST_HIDDEN} hidden units, not "
+            f"of {settings.hidden}; use fewer, or method pcd"
+        )
+    for name in ("epochs", "batch", "patience"):
+        if getattr(settings, name) is not None:
+            raise UndirectedError(
+                f"fit: exact learning takes all rows at once until nothing changes; leave {name} "
+                "out, or use method pcd"
+            )
+    return replace(settings, method="exact", hidden=settings.hidden or HIDDEN)
 
 
 def train_columns(
@@ -123,6 +161,8 @@ def train_columns(
     """
     table = TableUnits.of(columns)
     recipe = RECIPES[settings.model]
+    if settings.method == "exact":
+        return _train_exact(table, train, valid, settings, **options)
     if settings.model == "conditional":
         inputs, outputs = given_and_asked(table, given)
         model = _make_conditional(table, inputs, outputs, settings)
@@ -152,6 +192,35 @@ def train_columns(
         save_every=15.0,
         **options,
     )
+
+
+def _train_exact(
+    table: TableUnits,
+    train: np.ndarray,
+    valid: np.ndarray,
+    settings: Any,
+    log: Any = None,
+    on_event: Callable[[Progress], None] | None = None,
+    store: Any = None,
+) -> FitResult:
+    """Learn with enumerated hidden states; there is nothing to resume, it is a matter of seconds.
+
+    The prior of the weights takes the place of early stopping, so held-out rows only tell the
+    score.
+    """
+    began, history = time.monotonic(), []
+
+    def told(step: int, value: float) -> None:
+        history.append({"step": step, "log_posterior": value})
+        if log is not None:
+            log.append(step, {"log_posterior": value})
+        if on_event is not None:
+            on_event(Progress(step, STEPS, step / (time.monotonic() - began), history[-1]))
+
+    rows, rng = table.to_units(train, "fit"), np.random.RandomState(settings.seed)
+    model, steps = fit_enumerated(table, rows, settings.hidden, rng, max_iter=STEPS, on_step=told)
+    best = _judge(table.to_units(valid, "fit"))(model, None) if len(valid) else None
+    return FitResult(model, model, steps, "steps", history, best, steps, None)
 
 
 def objective(model: Any, settings: Any, missing: bool) -> Any:
@@ -343,7 +412,7 @@ def _as_they_are(table: TableUnits, values: np.ndarray) -> np.ndarray:
 RECIPES: dict[str, Recipe] = {
     "mixed": Recipe(
         "binary category real nonnegative",
-        ("pcd", "cd", "query-training"),
+        ("pcd", "cd", "query-training", "exact"),
         _make_mixed,
         lambda table, values: table.to_units(values, "fit"),
     ),
