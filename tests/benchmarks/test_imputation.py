@@ -55,7 +55,13 @@ def test_scores_are_those_of_the_hidden_cells():
 def test_imputers_answer_and_ours_knows_what_goes_together(monkeypatch):
     makers = {k: v for k, v in imputation.imputers().items() if k in (COMMON, NEIGHBOURS, LINEAR)}
     monkeypatch.setattr(imputation, "imputers", lambda: makers)
+    monkeypatch.setattr(imputation, "SPLITS", 2)
     found = imputation.compare(small(), 0.3)
+    runs = [
+        imputation.compare_once(imputation.shuffled(small(), seed), 0.3, seed)[COMMON].bits
+        for seed in range(2)
+    ]
+    assert found[COMMON].bits == pytest.approx(np.mean(runs)) and runs[0] != runs[1]
     assert set(found) == {OURS, COMMON, NEIGHBOURS, LINEAR}
     for score in found.values():
         assert 0 <= score.bits < 3 and 0 <= score.accuracy <= 1 and 0 < score.rmse < 2
