@@ -80,7 +80,7 @@ def key():
 def small_memory():
     """Forget compiled programs once they add up to gigabytes; the small ones serve many modules."""
     yield
-    if resident_bytes() > 2.8e9:
+    if resident_bytes() > 2.5e9:
         jax.clear_caches()
         gc.collect()
         if sys.platform == "linux":  # what is free goes back to the system, or it would count on

@@ -24,7 +24,7 @@ TINY = 1e-6
 CURVES = (
     ("validation", "score of held-out rows"),
     ("surrogate", "objective"),
-    ("log_posterior", "log-likelihood of a row, less the penalty of weights"),
+    ("log_posterior", "penalised log-likelihood"),
 )
 
 
@@ -49,11 +49,19 @@ def write_fit_report(
     return path
 
 
+def in_words(score: str) -> str:
+    """The name of a score as a reader has it."""
+    words = score.replace("_", " ").replace("held out", "held-out")
+    return words.replace("log likelihood", "log-likelihood").replace("pseudo log", "pseudo-log")
+
+
 def _overview(summary: dict[str, Any]) -> Section:
     settings = summary["settings"]
-    known = {k: v for k, v in settings.items() if v is not None}
+    known = {k.replace("_", " "): v for k, v in settings.items() if v is not None}
+    if settings["epochs"] is None:  # exact learning has no schedule
+        del known["learning rate"]
     shown = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in known.items()}
-    scores = {k.replace("_", " "): v for k, v in summary.items() if k.startswith("validation_")}
+    scores = {in_words(k[11:]): v for k, v in summary.items() if k.startswith("validation_")}
     told = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
     told += [f"{name} {value:.3f}" for name, value in (summary.get("beside") or {}).items()]
     rows, columns = summary["rows"], summary["columns"]

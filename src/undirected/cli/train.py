@@ -13,7 +13,7 @@ import numpy as np
 from undirected.cli import console
 from undirected.cli.choices import check_choices
 from undirected.cli.columns import Wishes, given_columns, read_to_fit, tell_schema
-from undirected.cli.fit_report import write_fit_report
+from undirected.cli.fit_report import in_words, write_fit_report
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, locked
@@ -102,7 +102,7 @@ def _fit(
         "seconds": round(time.monotonic() - started, 2),
         "settings": asdict(settings),
     }
-    told = "" if best is None else f", validation {_in_words(score)} {best:.3f}"
+    told = "" if best is None else f", validation {in_words(score)} {best:.3f}"
     line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{told}"
     more = [f"Wrote {report}"] if report else []
     console.result(summary, as_json, [line, *lines_of(beside), *more])
@@ -112,12 +112,6 @@ def _score(trained: Trained) -> tuple[str, float | None]:
     """The name and the value of the score by which the best step was chosen."""
     name, sign = score_name(trained.settings, trained.valid)
     return name, None if trained.result.best is None else sign * trained.result.best
-
-
-def _in_words(name: str) -> str:
-    """The name of a score as a reader has it."""
-    words = name.replace("_", " ").replace("pseudo log ", "pseudo-log-")
-    return words.replace("log likelihood", "log-likelihood")
 
 
 def train_with_bar(
