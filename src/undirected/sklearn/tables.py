@@ -17,12 +17,17 @@ from sklearn.base import (
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from undirected.core.table_units import TableUnits
 from undirected.sklearn.codec import TableCodec
 from undirected.tasks import Settings, train_table
-from undirected.tasks.enumerated import MOST_HIDDEN, EnumeratedRBM, fit_enumerated, is_enumerable
+from undirected.tasks.enumerated import (
+    MOST_HIDDEN,
+    EnumeratedRBM,
+    fit_enumerated,
+    hidden_for,
+    is_enumerable,
+)
 from undirected.tasks.table_model import TableModel, columns_of, settings_for, table_model
 
 MOST_ENUMERATED, MOST_BINARY = 200_000, 20_000
@@ -73,11 +78,10 @@ class _TableEstimator(BaseEstimator):
         hidden = self.n_hidden
         most = MOST_BINARY if schema.kinds == {"binary"} else MOST_ENUMERATED
         if hidden is None and units.size <= most:
-            hidden = int(np.clip(len(units) // 16, 2, 8))
+            hidden = hidden_for(len(units))
         if hidden is not None and hidden <= MOST_HIDDEN:
             how: dict[str, Any] = {"alpha": float(self.alpha), "max_iter": self.max_iter}
-            with threadpool_limits(1):  # products this small are slower in threads
-                model, steps = fit_enumerated(schema, units, hidden, rng, **how)
+            model, steps = fit_enumerated(schema, units, hidden, rng, **how)
             return TableModel(model, schema), steps
         seed = int(rng.randint(2**31 - 1))
         settings = settings_for(Settings(hidden=hidden, seed=seed), schema)
