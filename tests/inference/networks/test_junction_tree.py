@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.inference.networks.random_networks import joint_logs, log_sum, marginal, random_network
-from undirected.inference.networks import blocks, cliques, conditioning, junction_tree
+from undirected.inference.networks import blocks, cliques, conditioning, contractions, junction_tree
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.network import Network
@@ -25,14 +25,18 @@ def near(a: float, b: float) -> bool:
     return abs(a - b) <= 1e-9 * max(1.0, abs(b))
 
 
-@pytest.fixture(params=["whole", "blocks"])
+@pytest.fixture(params=["whole", "blocks", "matrices"])
 def pieces(request, monkeypatch) -> None:
-    """Cliques in one piece, and in blocks of a few entries with threads."""
-    if request.param == "blocks":
+    """Cliques in one piece, in blocks of a few entries with threads, and as matrices in chunks."""
+    if request.param != "whole":
         monkeypatch.setattr(junction_tree, "SMALL", 0)
         monkeypatch.setattr(junction_tree, "KEPT", 0)
         monkeypatch.setattr(blocks, "BLOCK", 4)
         monkeypatch.setattr(blocks, "THREADS", 2)
+    if request.param == "matrices":
+        monkeypatch.setattr(cliques, "LARGE", 0)
+        monkeypatch.setattr(contractions, "BLOCK_RATE", np.inf)
+        monkeypatch.setattr(contractions, "CHUNK", 4)
 
 
 @pytest.mark.usefixtures("pieces")

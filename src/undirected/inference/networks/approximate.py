@@ -7,13 +7,14 @@ average and the chains are combined with the weights that make the expected squa
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, log2
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from undirected.inference.networks import toulbar2
+from undirected.inference.networks.annealing import Annealing
 from undirected.inference.networks.answers import Approximation, BestState
 from undirected.inference.networks.belief_propagation import (
     FactorGraphArrays,
@@ -23,11 +24,12 @@ from undirected.inference.networks.belief_propagation import (
 )
 from undirected.inference.networks.block_gibbs import BlockGibbs, Chains, distance
 from undirected.inference.networks.cost_shifting import tighten
-from undirected.inference.networks.join_graph import Propagation, entries, join_graph
+from undirected.inference.networks.join_graph import Propagation, Structure, entries, join_graph
 from undirected.inference.networks.local_search import BlockSearch, climb, soften
 from undirected.inference.networks.mini_buckets import decode, eliminate, largest_bound
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import find_order
+from undirected.inference.networks.reduction import Reduced, reduce_network
 
 Tables = list[Float[np.ndarray, " k"]]
 State = Int[np.ndarray, " n"]
@@ -36,9 +38,19 @@ FIRST_BOUND, LAST_BOUND = 8.0, 26.0
 """log2 of the entries of the largest cluster, in the first and in the last step."""
 SECONDS_PER_ENTRY = 4e-8
 """Of one sweep over a join graph, or of one elimination; a little on the safe side."""
+SECONDS_PER_EDGE, SWEEPS = 1e-4, 8
+"""What a small message takes, and the sweeps that a join graph is given at least."""
 BYTES_PER_ENTRY = 24
 SETTLED = 1e-6
 """The change of messages at which propagation stops."""
+REDUCED = 6.0
+"""Log2 of the entries of cliques that are maximised out before a search for the best state."""
+MESSAGES = ((8.0, 0.3), (6.0, 0.3), (7.0, 0.3), (8.0, 0.0), (9.0, 0.3), (7.0, 0.5), (6.0, 0.0))
+"""The same before max-product messages, and the damping of these."""
+ANNEALED = 9.0
+"""The same before simulated annealing."""
+PERTURBED = (0.1, 0.3, 1.0)
+"""The scale of random changes of tables."""
 ORDERS = 3
 """How many elimination orders take turns."""
 
@@ -70,6 +82,7 @@ class Search:
         lower: on log Z, or on the best value.
         upper: likewise.
         best: the best allowed state so far.
+        reduced: the network with variables of cliques up to a size maximised out.
     """
 
     network: Network
@@ -84,6 +97,7 @@ class Search:
     lower: float = -inf
     upper: float = inf
     best: BestState | None = None
+    reduced: dict[float, Reduced] = field(default_factory=dict)
 
     def until(self, share: float) -> float:
         """The time at which this share of the whole time is over."""
@@ -143,19 +157,17 @@ def find_orders(search: Search) -> None:
         search.orders.append([clique[0] for clique in order.cliques])
 
 
-def propagation(search: Search, share: float = 0.4) -> None:
-    """Join graphs of growing clusters, order after order, for a share of the time."""
-    bound, attempt = FIRST_BOUND, 0
-    while search.orders and time.monotonic() < search.until(share) and bound <= LAST_BOUND:
+def propagation(search: Search, share: float = 0.5) -> None:
+    """Join graphs of clusters as large as a share of the time allows, order after order."""
+    attempt, most = 0, LAST_BOUND
+    while search.orders and time.monotonic() < search.until(share):
         order = search.orders[attempt % len(search.orders)]
         attempt += 1
-        structure = join_graph(search.network, order, bound)
-        size = entries(structure, search.network.cardinalities)
         left = search.until(share) - time.monotonic()
-        if size * BYTES_PER_ENTRY > search.memory or 4 * size * SECONDS_PER_ENTRY > left:
-            if attempt >= len(search.orders):
-                return
-            continue
+        chosen = largest_join_graph(search, order, most, left / 2)
+        if chosen is None:
+            return
+        structure, bound = chosen
         run = Propagation.start(search.network, structure)
         run.run(40, SETTLED, deadline=min(search.until(share), time.monotonic() + left / 2))
         method = f"join-graph propagation, clusters of 2^{bound:.0f} entries"
@@ -163,18 +175,37 @@ def propagation(search: Search, share: float = 0.4) -> None:
         if run.sweeps and not structure.split:
             search.exact = own
             return
-        if np.isfinite(own.log_z):
+        if np.isfinite(own.log_z) and run.sweeps:
             search.runs.append(own)
         if attempt % len(search.orders) == 0:
-            bound += 2
+            most = bound - 2
+
+
+def largest_join_graph(
+    search: Search, order: list[int], most: float, seconds: float
+) -> tuple[Structure, float] | None:
+    """The join graph of the largest clusters of which several sweeps fit into the time."""
+    bound = most
+    until = time.monotonic() + seconds / 2
+    while bound >= FIRST_BOUND and time.monotonic() < until:
+        structure = join_graph(search.network, order, bound)
+        size = entries(structure, search.network.cardinalities)
+        sweep = size * SECONDS_PER_ENTRY + len(structure.edges) * SECONDS_PER_EDGE
+        if size * BYTES_PER_ENTRY <= search.memory and SWEEPS * sweep <= seconds:
+            return structure, bound
+        bound -= 2
+    return None
 
 
 def bounds(search: Search) -> None:
     """Mini-buckets above and below log Z; the value of a state is below it too."""
     for order in search.orders[:1]:
         for kind, matching in (("upper", True), ("lower", True), ("lower", False)):
+            if time.monotonic() >= search.until(0.6):
+                return
             bound = _affordable(search, search.network, order, 0.02)
-            found = eliminate(search.network, order, bound, kind, matching, False, search.deadline)
+            until = time.monotonic() + 0.06 * (search.deadline - search.start)
+            found = eliminate(search.network, order, bound, kind, matching, False, until)
             if found is not None and kind == "upper":
                 search.upper = min(search.upper, found.value)
             elif found is not None:
@@ -198,13 +229,17 @@ def first_state(search: Search, order: list[int], share: float) -> State | None:
 
 
 def gibbs(search: Search) -> None:
-    """Two chains from different starts, for the rest of the time."""
+    """Two chains from different starts, for the rest of the time.
+
+    What they differ by is their error, so one start is not enough: then propagation goes on.
+    """
     starts = [first_state(search, order, 0.6) for order in search.orders[:2]]
     allowed = [state for state in starts if state is not None]
-    if not allowed:
+    if len(allowed) < 2 or (allowed[0] == allowed[1]).all():
+        propagation(search, 1.0)
         return
-    search.lower = max(search.lower, *(search.network.value(state) for state in allowed), -inf)
-    own = [BlockGibbs(search.network, allowed[i % len(allowed)].copy()) for i in range(2)]
+    search.lower = max(search.lower, *(search.network.value(state) for state in allowed))
+    own = [BlockGibbs(search.network, state.copy()) for state in allowed]
     most = log2(max(search.memory / BYTES_PER_ENTRY / 16, 2))
     search.chains = Chains(
         own, search.orders, min(12.0, most), min(most, 22.0), search.memory / BYTES_PER_ENTRY / 2
@@ -271,17 +306,22 @@ def best_state(network: Network, deadline: float, memory: int, seed: int) -> Bes
         The best state so far, also where Ctrl-C ends the search. It is proved where its value is
         the bound.
     """
-    search = begin(network, deadline, memory, seed)
-    zeros = np.zeros(len(network.cardinalities), int)
-    search.best = BestState(zeros, network.value(zeros), inf, "none")
+    reduced = reduce_network(network, REDUCED)
+    small = reduced.network
+    search = begin(small, deadline, memory, seed)
+    zeros = np.zeros(len(small.cardinalities), int)
+    search.best = BestState(zeros, small.value(zeros), inf, "none")
+    if not zeros.size:
+        search.best, search.upper = replace(search.best, method="elimination"), small.value(zeros)
     try:
-        for step in (find_orders, mini_bucket_states, max_product_state, *LATER):
+        for step in STEPS:
             if search.best.value < search.upper - 1e-9 and search.left > 0:
                 step(search)
     except (KeyboardInterrupt, MemoryError):
         pass
-    best = search.best
-    return BestState(best.state, best.value, max(search.upper, best.value), best.method)
+    best, state = search.best, reduced.state(search.best.state)
+    value = network.value(state)
+    return BestState(state, value, max(search.upper, value), best.method)
 
 
 def offer(search: Search, state: State, method: str) -> None:
@@ -293,9 +333,9 @@ def offer(search: Search, state: State, method: str) -> None:
 
 def mini_bucket_states(search: Search) -> None:
     """States and upper bounds from mini-buckets with moment matching."""
-    for turn, order in enumerate(search.orders, 1):
-        bound = _affordable(search, search.network, order, 0.03)
-        until = search.until(0.1 + 0.05 * turn)
+    for order in search.orders:
+        bound = _affordable(search, search.network, order, 0.01)
+        until = time.monotonic() + 0.04 * (search.deadline - search.start)
         found = eliminate(search.network, order, bound, "max", deadline=until)
         if found is not None:
             search.upper = min(search.upper, found.value)
@@ -306,11 +346,11 @@ def shifted_states(search: Search) -> None:
     """Shift logs between clusters first, then eliminate: tighter bounds and better states."""
     for order in search.orders[:1]:
         bound = min(_affordable(search, search.network, order, 0.005), 12.0)
-        shifting = tighten(search.network, order, bound, search.until(0.5), 1e-4)
+        shifting = tighten(search.network, order, bound, search.until(0.85), 1e-4)
         search.upper = min(search.upper, shifting.bound())
         shifted = shifting.shifted()
         bound = _affordable(search, shifted, order, 0.03)
-        found = eliminate(shifted, order, bound, "max", deadline=search.until(0.6))
+        found = eliminate(shifted, order, bound, "max", deadline=search.until(0.9))
         if found is not None:
             search.upper = min(search.upper, found.value)
             offer(search, decode(found), "cost shifting")
@@ -320,15 +360,70 @@ def _affordable(search: Search, network: Network, order: list[int], share: float
     """The i-bound of mini-buckets that take a share of the time, and fit into memory."""
     seconds = share * (search.deadline - search.start)
     most = min(seconds / SECONDS_PER_ENTRY, search.memory / BYTES_PER_ENTRY)
-    return float(largest_bound(network, order, most)[0])
+    until = min(search.deadline, time.monotonic() + seconds)
+    return float(largest_bound(network, order, most, deadline=until)[0])
 
 
-def max_product_state(search: Search) -> None:
-    """The states that damped max-product messages prefer."""
-    graph = arrays(search.network)
-    until = min(search.until(0.3), time.monotonic() + 0.1 * search.left)
-    run = propagate(graph, None, 0.5, 200, SETTLED, until, maximise=True)
-    offer(search, _preferred(graph, run.beliefs(graph)), "max-product")
+def max_product_states(search: Search) -> None:
+    """The states that max-product messages prefer, after different variables were maximised out."""
+    for bound, damping in MESSAGES:
+        if time.monotonic() > search.until(0.3):
+            return
+        max_product(search, bound, damping, 0.0)
+
+
+def perturbed_states(search: Search) -> None:
+    """The same with random changes of the tables, which lead to other good states."""
+    turn, share = 0, 0.8 if forbids(search.network) else 0.35
+    while time.monotonic() < search.until(share):
+        bound, damping = MESSAGES[turn % len(MESSAGES)]
+        max_product(search, bound, damping, PERTURBED[turn % len(PERTURBED)])
+        turn += 1
+
+
+def max_product(search: Search, bound: float, damping: float, noise: float) -> None:
+    """Offer the states that messages prefer every few sweeps."""
+    if bound not in search.reduced:
+        search.reduced[bound] = reduce_network(search.network, bound)
+    small = search.reduced[bound]
+    network = perturbed(small.network, noise, search.key) if noise else small.network
+    graph, flat = arrays(network), None
+    until = time.monotonic() + 0.06 * (search.deadline - search.start)
+    for _ in range(8):
+        run = propagate(graph, flat, damping, 20, SETTLED, until, maximise=True)
+        offer(search, small.state(_preferred(graph, run.beliefs(graph))), "max-product")
+        if run.residual <= SETTLED or time.monotonic() >= until:
+            return
+        flat = run.flat
+
+
+def perturbed(network: Network, noise: float, key: np.random.Generator) -> Network:
+    """The network with random numbers added to the log values of single variables."""
+    scopes = tuple((v,) for v in range(len(network.cardinalities)))
+    extra = tuple(noise * key.gumbel(size=k) for k in network.cardinalities)
+    return Network(
+        network.cardinalities, network.scopes + scopes, network.tables + extra, network.offset
+    )
+
+
+def forbids(network: Network) -> bool:
+    """Whether some entry is forbidden."""
+    return any((table == -inf).any() for table in network.tables)
+
+
+def anneal(search: Search) -> None:
+    """Cool chains down, each time more slowly; forbidden states would hold them up."""
+    if forbids(search.network):
+        return
+    small = reduce_network(search.network, ANNEALED)
+    chains, sweeps = Annealing.of(small.network, search.key), 25
+    while time.monotonic() < search.until(0.6):
+        before = time.monotonic()
+        chains.scatter(search.key)
+        state = small.state(chains.cool(sweeps, search.key, search.until(0.7)))
+        offer(search, state, "simulated annealing")
+        spent = time.monotonic() - before
+        sweeps = max(int(sweeps * min(2.0, (search.until(0.7) - time.monotonic()) / spent)), 25)
 
 
 def _preferred(graph: FactorGraphArrays, logs: Float[np.ndarray, " states"]) -> State:
@@ -341,7 +436,7 @@ def improve(search: Search) -> None:
         return
     soft = soften(search.network)
     state = search.best.state.copy()
-    until = search.until(0.4) if time.monotonic() < search.until(0.4) else search.deadline
+    until = search.until(0.75) if time.monotonic() < search.until(0.7) else search.deadline
     while time.monotonic() < until:
         climber = BlockSearch(soft, state)
         climb(climber, search.orders, search.key, until)
@@ -362,7 +457,8 @@ def prove(search: Search) -> None:
     """The optional solver, from the best state so far."""
     if not toulbar2.available() or search.best is None:
         return
-    found = toulbar2.solve(search.network, search.best.state, search.deadline)
+    until = search.until(0.8)
+    found = toulbar2.solve(search.network, search.best.state, until)
     if found is not None:
         offer(search, found.state, found.method)
         search.upper = min(search.upper, found.upper)
@@ -370,5 +466,15 @@ def prove(search: Search) -> None:
             search.best = found
 
 
-LATER = (improve, shifted_states, prove, improve)
-"""A first search, a tighter bound, a proof where the solver is there, and search to the end."""
+STEPS = (
+    max_product_states,
+    prove,
+    find_orders,
+    mini_bucket_states,
+    perturbed_states,
+    anneal,
+    improve,
+    shifted_states,
+    improve,
+)
+"""A first state, a proof where the solver is there, then searches and bounds to the end."""

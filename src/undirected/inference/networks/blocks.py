@@ -45,7 +45,11 @@ def multiplied(inputs: Sequence[Table], combine: Combine) -> Table:
 
 def fused(inputs: Sequence[Table], shape: tuple[int, ...], combine: Combine) -> list[Table]:
     """Fewer inputs of the same product: small ones are multiplied with each other beforehand."""
-    most, left = min(prod(shape) // 8, FUSED), sorted(inputs, key=lambda x: x.size)
+    most = min(prod(shape) // 8, FUSED)
+    alike: dict[tuple[int, ...], Table] = {}
+    for x in inputs:
+        alike[x.shape] = combine(alike[x.shape], x) if x.shape in alike else x
+    left = sorted(alike.values(), key=lambda x: x.size)
     while len(left) > 1:
         union = [
             prod(max(a, b) for a, b in zip(left[0].shape, x.shape, strict=True)) for x in left[1:]

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from undirected.inference.networks.contractions import BLOCK_RATE, Split, find_split
 from undirected.inference.networks.orders import Order
 
 Scope = tuple[int, ...]
@@ -27,6 +28,7 @@ class Clique:
         shape: the number of states of each variable of the scope.
         parent: the clique that the message goes to, -1 for a root.
         tables: the numbers of the network's tables that are multiplied here.
+        split: its inputs, tables and then messages, in two groups, where that makes sums faster.
     """
 
     scope: Scope
@@ -35,6 +37,7 @@ class Clique:
     parent: int = -1
     children: list[int] = field(default_factory=list)
     tables: list[int] = field(default_factory=list)
+    split: Split | None = None
 
     @property
     def separator(self) -> Scope:
@@ -47,6 +50,24 @@ class Clique:
     @property
     def separator_size(self) -> int:
         return prod(self.shape[self.gone :])
+
+    @property
+    def work(self) -> float:
+        """The entries that would take as long to sum one by one."""
+        if self.split is None:
+            return self.size
+        return self.split.seconds(self.sizes, self.separator) / BLOCK_RATE
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """The number of states of each variable."""
+        return dict(zip(self.scope, self.shape, strict=True))
+
+    @property
+    def held(self) -> int:
+        """Entries of the largest table in the work on it."""
+        factor = 0 if self.split is None else self.split.largest(self.sizes)
+        return max(self.separator_size, factor)
 
     def axes(self, scope: Scope) -> tuple[int, ...]:
         """The shape in which a table over a part of the clique, in its order, meets the others."""
@@ -84,8 +105,12 @@ class CliqueTree:
 
     @property
     def entries(self) -> int:
-        """Of all clique tables together: the work of one pass."""
+        """Of all clique tables together: the work of one pass block by block."""
         return sum(clique.size for clique in self.cliques)
+
+    def work(self, threads: int = 1) -> float:
+        """The same where some cliques are summed faster; threads share those that are not."""
+        return sum(c.size / threads if c.split is None else c.work for c in self.cliques)
 
     @property
     def stored(self) -> int:
@@ -98,11 +123,33 @@ def clique_tree(
     scopes: Iterable[Scope],
     order: Order,
     last: frozenset[int] = frozenset(),
+    sums: bool = True,
 ) -> CliqueTree:
     """The tree of an order's cliques; those inside their only child's are made one with it.
 
-    Variables of `last` share no clique's elimination with others.
+    Variables of `last` share no clique's elimination with others. With `sums` the axes of large
+    cliques are sorted for products of matrices, which maxima cannot use; and cliques that
+    eliminate several variables are taken apart where that makes such products possible.
     """
+    scopes = tuple(scopes)
+    whole = _joined_tree(sizes, scopes, order, last, sums, frozenset())
+    slow = [c for c in whole.cliques if c.size > LARGE and c.gone > 1 and c.split is None]
+    if not sums or not slow:
+        return whole
+    alone = frozenset(v for clique in slow for v in clique.scope[: clique.gone])
+    apart = _joined_tree(sizes, scopes, order, last, sums, alone)
+    return min(whole, apart, key=lambda tree: tree.work())
+
+
+def _joined_tree(
+    sizes: Sequence[int],
+    scopes: Sequence[Scope],
+    order: Order,
+    last: frozenset[int],
+    sums: bool,
+    alone: frozenset[int],
+) -> CliqueTree:
+    """The tree in which no variable of `alone` is eliminated together with one before it."""
     when, home = [0] * len(sizes), [-1] * len(sizes)
     for time, clique in enumerate(order.cliques):
         when[clique[0]] = time
@@ -122,13 +169,14 @@ def clique_tree(
             inside = len(order.cliques[when[up]]) == len(near)
             own = found[home[v]].shape[: found[home[v]].gone + 1]
             few = prod(own) <= MOST_TOGETHER
-            if inside and few and up not in hosts and (up in last) == (v in last):
+            free = up not in hosts and up not in alone
+            if inside and few and free and (up in last) == (v in last):
                 hosts[up] = home[v]
-    return _wired(scopes, found, when, home)
+    return _wired(scopes, found, when, home, sums)
 
 
 def _wired(
-    scopes: Iterable[Scope], cliques: list[Clique], when: list[int], home: list[int]
+    scopes: Sequence[Scope], cliques: list[Clique], when: list[int], home: list[int], sums: bool
 ) -> CliqueTree:
     """Parents, children, and the clique of each table.
 
@@ -146,20 +194,42 @@ def _wired(
     for k, scope in enumerate(scopes):
         if scope:
             cliques[home[min(scope, key=when.__getitem__)]].tables.append(k)
-    for clique in cliques:
+    for clique in reversed(cliques):  # parents first: their order decides about ties
         if clique.size > LARGE:
-            _sort_separator(clique, cliques)
+            place = {v: i for i, v in enumerate(cliques[clique.parent].scope)}
+            if not (sums and _contract(clique, cliques, scopes, place)):
+                _sort_separator(clique, cliques, place)
     return CliqueTree(cliques, when, home)
 
 
-def _sort_separator(clique: Clique, cliques: list[Clique]) -> None:
+def _contract(
+    clique: Clique, cliques: list[Clique], scopes: Sequence[Scope], place: dict[int, int]
+) -> bool:
+    """Split the inputs in two where that is faster, and sort the separator for it.
+
+    Variables of one kind keep the order that they have in the parent, so that fewer have to change
+    places there.
+    """
+    inputs = [scopes[k] for k in clique.tables]
+    inputs += [cliques[c].separator for c in clique.children]
+    sizes = clique.sizes
+    clique.split = find_split(sizes, clique.separator, inputs)
+    if clique.split is None:
+        return False
+    separator = sorted(clique.separator, key=place.__getitem__) if place else clique.separator
+    clique.scope = clique.scope[: clique.gone] + clique.split.separator(separator)
+    clique.shape = tuple([sizes[v] for v in clique.scope])
+    return True
+
+
+def _sort_separator(clique: Clique, cliques: list[Clique], place: dict[int, int]) -> None:
     """Put variables that all large inputs know last: long runs of memory are then in step."""
     weight = dict.fromkeys(clique.scope, 0)
     for c in clique.children:
         for v in cliques[c].separator:
             weight[v] += cliques[c].separator_size
     first, scope = clique.gone, clique.scope
-    last = sorted(range(first, len(scope)), key=lambda i: weight[scope[i]])
+    last = sorted(range(first, len(scope)), key=lambda i: (weight[scope[i]], place[scope[i]]))
     order = [*range(first), *last]
     clique.scope = tuple(scope[i] for i in order)
     clique.shape = tuple(clique.shape[i] for i in order)

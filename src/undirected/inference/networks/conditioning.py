@@ -18,10 +18,11 @@ MOST_SLICES = 2**14
 """More states of a cutset are not tried."""
 
 
-def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
+def choose_cutset(tree: CliqueTree, most: int, most_work: float = inf) -> tuple[int, ...] | None:
     """Variables to condition on so that messages need at most so many entries.
 
-    Each next one is the variable of the largest separator that leaves the least total work.
+    Each next one is the variable of the largest table that leaves the least total work; where that
+    is more than `most_work` there is no cutset.
 
     Returns:
         The variables, none where the messages fit as they are; None where no cutset is small.
@@ -29,15 +30,17 @@ def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
     cut: list[int] = []
     slices = 1
     while stored_entries(tree) > most:
-        wide = max(tree.cliques, key=lambda clique: clique.separator_size)
-        sizes = dict(zip(wide.separator, wide.shape[wide.gone :], strict=True))
+        wide = max(tree.cliques, key=lambda clique: clique.held)
+        sizes = wide.sizes
         options = [v for v, k in sizes.items() if k > 1]
         slices_after = {v: slices * sizes[v] for v in options}
         options = [v for v in options if slices_after[v] <= MOST_SLICES]
         if not options:
             return None
-        cost = {v: sliced(tree, (v,)).entries * slices_after[v] for v in options}
+        cost = {v: sliced(tree, (v,)).work() * slices_after[v] for v in options}
         v = min(options, key=cost.__getitem__)
+        if cost[v] > most_work:
+            return None
         slices = slices_after[v]
         cut.append(v)
         tree = sliced(tree, (v,))
@@ -45,13 +48,15 @@ def choose_cutset(tree: CliqueTree, most: int) -> tuple[int, ...] | None:
 
 
 def stored_entries(tree: CliqueTree) -> int:
-    """Entries held at once at most: all messages, sums on the way back, and copies for threads."""
-    largest = max((clique.separator_size for clique in tree.cliques), default=1)
+    """Entries held at once at most: all messages, sums on the way back, and what is worked on."""
+    largest = max((clique.held for clique in tree.cliques), default=1)
     return 2 * tree.stored + 4 * largest
 
 
 def sliced(tree: CliqueTree, cut: tuple[int, ...]) -> CliqueTree:
     """The tree whose cut variables have one state."""
+    if not cut:
+        return tree
     gone = set(cut)
     cliques = [
         replace(
@@ -67,6 +72,8 @@ def sliced(tree: CliqueTree, cut: tuple[int, ...]) -> CliqueTree:
 
 def restricted(network: Network, fixed: dict[int, int]) -> Network:
     """The network in which some variables have only the state given here."""
+    if not fixed:
+        return network
     sizes = tuple(1 if v in fixed else k for v, k in enumerate(network.cardinalities))
     tables = []
     for scope, table in zip(network.scopes, network.tables, strict=True):
@@ -143,10 +150,10 @@ def maximum(
     return best, state
 
 
-def work(tree: CliqueTree, cut: tuple[int, ...]) -> float:
-    """Log2 of the entries of all cliques over all slices."""
+def work(tree: CliqueTree, cut: tuple[int, ...], threads: int = 1) -> float:
+    """Log2 of the work on all cliques over all slices."""
     sizes = {}
     for clique in tree.cliques:
         sizes.update(zip(clique.scope, clique.shape, strict=True))
     many = prod(sizes[v] for v in cut)
-    return log2(max(sliced(tree, cut).entries * many, 1))
+    return log2(max(sliced(tree, cut).work(threads) * many, 1))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import log2
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import neighbours
@@ -35,6 +35,7 @@ def random_block(
     bound: float,
     key: np.random.Generator,
     near: list[set[int]] | None = None,
+    reluctance: Float[np.ndarray, " n"] | None = None,
 ) -> Block:
     """Eliminate along an order, and fix random members of each clique that is too large.
 
@@ -47,6 +48,8 @@ def random_block(
         bound: log2 of the entries of the largest clique that is allowed.
         key: of the choice.
         near: the neighbours of each variable, where they are known.
+        reluctance: of each variable to be free, which chance and the number of variables that hang
+            on it decide by default.
     """
     logs = [log2(k) for k in network.cardinalities]
     graph = [set(own) for own in near or neighbours(len(logs), network.scopes)]
@@ -61,7 +64,10 @@ def random_block(
         weight = logs[v] + sum(logs[u] for u in clique)
         while weight > bound and clique - {free}:
             # Of the others the likeliest to go are those that many variables hang on.
-            gone = max(clique - {free}, key=lambda u: len(graph[u]) * chance[u])
+            gone = max(
+                clique - {free},
+                key=lambda u: len(graph[u]) * chance[u] if reluctance is None else reluctance[u],
+            )
             weight -= logs[gone]
             _fix(gone, graph, fixed)
         if weight > bound and v != free:
@@ -74,6 +80,18 @@ def random_block(
             own.discard(u)
             own.discard(v)
     return Block(kept, sorted(fixed))
+
+
+def around(centre: int, near: list[set[int]], key: np.random.Generator) -> Float[np.ndarray, " n"]:
+    """The distance of each variable from one of them, and a random part of 1."""
+    far = np.full(len(near), float(len(near)))
+    far[centre] = 0.0
+    front, distance = {centre}, 0
+    while front:
+        distance += 1
+        front = {u for v in front for u in near[v] if far[u] == len(near)}
+        far[list(front)] = distance
+    return far + key.random(len(near))
 
 
 def _fix(v: int, graph: list[set[int]], fixed: set[int]) -> None:

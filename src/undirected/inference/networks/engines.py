@@ -7,7 +7,7 @@ do not hang together are looked at one by one, and those that are still too larg
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, log2
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,19 +17,34 @@ from undirected.inference.networks.blocks import THREADS, OutOfTime
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.marginal_map import climb
 from undirected.inference.networks.network import Network
-from undirected.inference.networks.orders import find_order
+from undirected.inference.networks.orders import Order, find_order
 from undirected.inference.networks.simplify import simplify
 
-RATES = {"pr": 15e-9, "mar": 30e-9, "map": 15e-9, "mmap": 20e-9}
+RATES = {"pr": 10e-9, "mar": 22e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
 PER_CLIQUE = 6e-5
 """Seconds for a clique, however small."""
-ORDER_SHARE, EXACT_SHARE = 0.15, 0.6
-"""Of the time that is left: to look for orders, and what an exact engine may need by its plan."""
-PATIENCE = 0.75
+ORDER_SHARES, EXACT_SHARE = (0.1, 0.18, 0.26, 0.35), 0.8
+"""Of the time that is left: to look for orders, and longer where the first is too costly; and what
+an exact engine may need by its plan."""
+SEARCH_RATE = 0.2
+"""Of the time of an order, which products of matrices and better orders cut: what is searched."""
+FIRST_SHARE, GIVEN_UP = 0.1, 90.0
+"""Of the time that is left: for the first order; and log2 of the entries of all its tables at which
+no better one is looked for."""
+AT_ONCE = 0.05
+"""Of the time that is left: what a part may take to be done before others are planned."""
+CANDIDATES = 8
+"""Orders nearly as cheap as the best that are looked at where that one takes too long."""
+MOST_ORDERS, HOPELESS, FAR = 10**6, 45.0, 6.0
+"""Orders that are tried; log2 of the entries of a table that no cutset makes small; and how much
+cheaper a longer search, and products of matrices, may make an order, by its log2."""
+PATIENCE = 0.88
 """Of the time that is left: when an exact engine that takes longer than expected is given up."""
 INTERRUPTED = 1.0
 """Seconds for an approximate answer after Ctrl-C ended an exact engine."""
+EASY = 18.0
+"""Log2 of the entries of all tables of an order that is taken without a search for a better one."""
 ENTRY = 8
 """Bytes."""
 
@@ -99,42 +114,116 @@ def answer(
     """
     last = maximised if task == "mmap" else frozenset()
     try:
-        plan = plan_exact(network, task, budget, last)
-        found = plan and _exact(network, task, budget, plan, maximised)
+        until = time.monotonic() + FIRST_SHARE * budget.left
+        first = find_order(network.cardinalities, network.scopes, until, restarts=0, last=last)
+        if first is not None and first.cost <= max(EASY, log2(len(network.cardinalities) + 1) + 4):
+            # Nothing else would be faster, so the plan is not asked how long it takes.
+            tree = clique_tree(network.cardinalities, network.scopes, first, last, task != "map")
+            found = _exact(network, task, budget, Plan(tree, (), 0.0, _method(first)), maximised)
+            if found is not None:
+                return found
+        parts = grouped(network, first)
     except KeyboardInterrupt:
-        budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
-    if found is not None:
-        return found
-    parts = components(network)
-    if len(parts) == 1:
-        return _approximate(network, task, budget, maximised)
+        first, budget, parts = None, replace(budget, deadline=time.monotonic() + INTERRUPTED), []
+    if len(parts) < 2:
+        hopeless = first is None or first.cost > GIVEN_UP
+        return _whole(network, task, budget, maximised, last, hopeless)
     return _by_parts(network, task, budget, maximised, parts)
 
 
+def _whole(
+    network: Network,
+    task: str,
+    budget: Budget,
+    maximised: frozenset[int],
+    last: frozenset[int],
+    hopeless: bool,
+) -> Outcome:
+    """An answer about a network that hangs together, exact where that fits."""
+    try:
+        plan = None if hopeless else plan_exact(network, task, budget, last)
+        found = plan and _exact(network, task, budget, plan, maximised)
+    except KeyboardInterrupt:
+        budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
+    return found or _approximate(network, task, budget, maximised)
+
+
+def grouped(network: Network, order: Order | None) -> list[list[int]]:
+    """The parts that do not hang together; those that are easy by this order are one."""
+    parts = components(network)
+    if order is None or not order.complete:
+        return parts
+    sizes, cost = network.cardinalities, [0.0] * len(network.cardinalities)
+    for clique in order.cliques:
+        cost[clique[0]] = float(np.prod([float(sizes[v]) for v in clique]))
+    hard = [part for part in parts if sum([cost[v] for v in part]) > 2**EASY]
+    easy = [v for part in parts if sum([cost[v] for v in part]) <= 2**EASY for v in part]
+    return [easy, *hard] if easy else hard
+
+
 def plan_exact(
-    network: Network, task: str, budget: Budget, last: frozenset[int] = frozenset()
+    network: Network,
+    task: str,
+    budget: Budget,
+    last: frozenset[int] = frozenset(),
+    part: float = 1.0,
 ) -> Plan | None:
-    """How to answer exactly, None where that is not to be expected within the budget."""
-    until = time.monotonic() + ORDER_SHARE * budget.left
-    rate = RATES[task] / THREADS
-    order = find_order(
-        network.cardinalities, network.scopes, until, budget.seed, last=last, rate=rate
-    )
-    if order is None or order.width > 40:
-        return None
-    tree = clique_tree(network.cardinalities, network.scopes, order, last)
-    if tree.entries * rate > EXACT_SHARE * budget.left:
+    """How to answer exactly, None where that is not to be expected within the budget.
+
+    A network that is one of several takes a part of the time to look for orders.
+    """
+    begun, whole, order = time.monotonic(), part * budget.left, None
+    close: list[Order] = []
+    for share in ORDER_SHARES:
+        order = find_order(
+            network.cardinalities,
+            network.scopes,
+            begun + share * whole,
+            budget.seed,
+            MOST_ORDERS,
+            last,
+            rate=RATES[task] * SEARCH_RATE,
+            known=order,
+            close=close,
+        )
+        if order is None or order.width > HOPELESS:
+            return None
+        close.sort(key=lambda one: one.cost)
+        for one in [order, *close[:CANDIDATES]]:
+            plan = plan_tree(network, task, budget, one, last)
+            if plan is not None:
+                return plan
+        del close[:CANDIDATES]
+        affordable = EXACT_SHARE * budget.left
+        if 2.0 ** (order.cost - FAR) * RATES[task] > affordable:
+            return None
+    return None
+
+
+def plan_tree(
+    network: Network, task: str, budget: Budget, order: Order, last: frozenset[int]
+) -> Plan | None:
+    """The tree of an order, None where it would not be done within the budget."""
+    rate = RATES[task]
+    tree = clique_tree(network.cardinalities, network.scopes, order, last, task != "map")
+    affordable = EXACT_SHARE * budget.left
+    if tree.work(THREADS) * rate > affordable:
         return None  # a cutset never makes it less work
-    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY)
+    most = THREADS * affordable / rate if rate else inf
+    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY, most)
     if cut is None or (cut and task == "mmap"):
         return None
-    cost = 2.0 ** conditioning.work(tree, cut) * rate
+    cost = 2.0 ** conditioning.work(tree, cut, THREADS) * rate
     seconds = cost + len(tree.cliques) * PER_CLIQUE
     if seconds > EXACT_SHARE * budget.left:
         return None
-    largest = f"largest table 2^{order.width:.1f} entries"
+    return Plan(tree, cut, seconds, _method(order, cut))
+
+
+def _method(order: Order, cut: tuple[int, ...] = ()) -> str:
+    """A tree in words."""
     slices = f", {len(cut)} variables conditioned on" if cut else ""
-    return Plan(tree, cut, seconds, f"junction tree ({order.method}, {largest}{slices})")
+    return f"junction tree ({order.method}, largest table 2^{order.width:.1f} entries{slices})"
 
 
 def _exact(
@@ -165,19 +254,20 @@ def _by_parts(
 ) -> Outcome:
     """Every part by the engine that it allows: exact ones first, then the others share the time."""
     found: dict[int, Outcome] = {}
+    planned: list[tuple[float, int, Plan]] = []
     own = split(network, parts, maximised)
-    last = [most if task == "mmap" else frozenset() for _, most in own]
-    plans = [
-        plan_exact(net, task, replace(budget, deadline=_share(budget, len(own))), late)
-        for (net, _), late in zip(own, last, strict=True)
-    ]
-    planned = [(plan.seconds, i, plan) for i, plan in enumerate(plans) if plan is not None]
-    for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
-        net, most = own[i]
-        if seconds <= EXACT_SHARE * budget.left:
+    for i, (net, most) in enumerate(own):
+        last = most if task == "mmap" else frozenset()
+        plan = plan_exact(net, task, budget, last, 1 / (len(own) - i))
+        if plan is not None and plan.seconds <= AT_ONCE * budget.left:
             exact = _exact(net, task, budget, plan, most)
-            if exact is not None:
-                found[i] = exact
+            found |= {} if exact is None else {i: exact}
+        elif plan is not None:
+            planned.append((plan.seconds, i, plan))
+    for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
+        if seconds <= EXACT_SHARE * budget.left:
+            exact = _exact(own[i][0], task, budget, plan, own[i][1])
+            found |= {} if exact is None else {i: exact}
     rest = [i for i in range(len(own)) if i not in found]
     weight = {i: len(own[i][0].cardinalities) for i in rest}
     for i in rest:
@@ -185,11 +275,6 @@ def _by_parts(
         until = time.monotonic() + budget.left * share
         found[i] = _approximate(own[i][0], task, replace(budget, deadline=until), own[i][1])
     return _joined(network, parts, [found[i] for i in range(len(own))])
-
-
-def _share(budget: Budget, many: int) -> float:
-    """A deadline for planning one of many parts."""
-    return time.monotonic() + budget.left / min(many, 4)
 
 
 def _joined(network: Network, parts: Sequence[Sequence[int]], found: list[Outcome]) -> Outcome:
@@ -207,7 +292,7 @@ def _joined(network: Network, parts: Sequence[Sequence[int]], found: list[Outcom
             if state is not None and one.state is not None:
                 state[v] = one.state[i]
     exact = sum(one.exact for one in found)
-    methods = sorted({one.method for one in found if not one.exact}) or [found[0].method]
+    methods = sorted({one.method for one in found if not one.exact}) or [found[-1].method]
     return Outcome(
         constant + sum(one.value for one in found),
         marginals,

@@ -20,6 +20,7 @@ from undirected.inference.networks.blocks import (
     multiplied,
 )
 from undirected.inference.networks.cliques import Clique, CliqueTree
+from undirected.inference.networks.contractions import SAFE, Factors, smallest
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import Inconsistent
 
@@ -42,12 +43,14 @@ class Message(NamedTuple):
         scale: a logarithm.
         logs: the values are logarithms.
         wide: the clique it comes from has a wider range than plain numbers.
+        least: the smallest entry above 0, where it is known.
     """
 
     values: Table
     scale: float
     logs: bool = False
     wide: bool = False
+    least: float | None = None
 
 
 SPENT = Message(np.ones(()), 0.0)
@@ -143,6 +146,8 @@ class JunctionTree:
         if clique.size <= SMALL:
             joint = full(multiplied(inputs, np.multiply), clique.shape)
             sums = np.add.reduce(joint.reshape(-1, clique.separator_size))
+        elif (factors := self._factors(clique, inputs)) is not None:
+            sums = factors.message()
         else:
             sums = np.empty(clique.shape[clique.gone :])
             inputs = fused(inputs, clique.shape, np.multiply)
@@ -157,7 +162,29 @@ class JunctionTree:
         top = float(sums.max())
         if top == 0:
             raise Inconsistent
-        return Message(sums.reshape(clique.shape[clique.gone :]) / top, log(top)), joint
+        sums /= top
+        least = smallest(sums) if sums.size > SMALL else None
+        return Message(sums.reshape(clique.shape[clique.gone :]), log(top), least=least), joint
+
+    def _factors(self, clique: Clique, inputs: list[Table]) -> Factors | None:
+        """Two factors to multiply as matrices, None where that is not fast, or not safe."""
+        if clique.split is None:
+            return None
+        own = Factors.of(
+            clique.scope, clique.shape, clique.gone, clique.split, inputs, self.deadline
+        )
+        return own if self._least(clique) > SAFE or own.safe else None
+
+    def _least(self, clique: Clique) -> float:
+        """A number that no product of a clique's inputs is below, unless it is 0."""
+        least = 1.0
+        for k in clique.tables:
+            plain = self.weights[k]
+            least *= 0.0 if plain is None else smallest(plain)
+        for c in clique.children:
+            message = self.messages[c]
+            least *= smallest(message.values) if message.least is None else message.least
+        return least
 
     def _log_sum(self, clique: Clique, inputs: list[Table]) -> Message:
         """The same in logarithms."""
@@ -232,12 +259,30 @@ class JunctionTree:
     def _beliefs(self, c: int, separator: Table, wanted: list[Scope]) -> list[Table]:
         """Sums of p(clique) onto parts of it, from the probabilities of its separator.
 
-        p(clique) is the product of its inputs times p(separator) / message.
+        p(clique) is the product of its inputs times p(separator) / message. Equal parts are summed
+        once.
         """
+        if self.tree.cliques[c].size <= SMALL:
+            return self._different_beliefs(c, separator, wanted)
+        parts = list(dict.fromkeys(wanted))
+        found = dict(zip(parts, self._different_beliefs(c, separator, parts), strict=True))
+        return [found[scope] for scope in wanted]
+
+    def _different_beliefs(self, c: int, separator: Table, wanted: list[Scope]) -> list[Table]:
         clique, message = self.tree.cliques[c], self.messages[c]
         if c in self.kept:
             joint = self.kept.pop(c) * ratio(separator, message)
             return [_reduced(joint, clique.scope, scope) for scope in wanted]
+        if not message.wide:
+            factors = self._factors(clique, self.inputs(clique))
+            if factors is not None and _known(clique, wanted):
+                return _factor_beliefs(clique, factors, ratio(separator, message), wanted)
+        return self._block_beliefs(clique, message, separator, wanted)
+
+    def _block_beliefs(
+        self, clique: Clique, message: Message, separator: Table, wanted: list[Scope]
+    ) -> list[Table]:
+        """The same block by block."""
         combine = np.add if message.wide else np.multiply
         inputs = fused(self.inputs(clique, message.wide), clique.shape, combine)
         parts = Blocks(clique.shape, clique.gone, self.deadline)
@@ -265,6 +310,29 @@ class JunctionTree:
         return [
             _ordered(total, clique.scope, scope) for total, scope in zip(sums, wanted, strict=True)
         ]
+
+
+def _known(clique: Clique, wanted: list[Scope]) -> bool:
+    """Whether each of the scopes is inside one of a clique's two factors."""
+    assert clique.split is not None
+    left, right = clique.split.knows
+    return all(left.issuperset(scope) or right.issuperset(scope) for scope in wanted)
+
+
+def _factor_beliefs(
+    clique: Clique, factors: Factors, weights: Table, wanted: list[Scope]
+) -> list[Table]:
+    """Sums of p(clique) onto parts of its two factors."""
+    assert clique.split is not None
+    left, right = factors.beliefs(weights)
+    first = clique.split.knows[0]
+    found = []
+    for scope in wanted:
+        own = left if first.issuperset(scope) else right
+        inside = set(scope)
+        axes = tuple([i for i, v in enumerate(clique.scope) if v not in inside])
+        found.append(_ordered(own.sum(axes, keepdims=True), clique.scope, scope))
+    return found
 
 
 def constant(network: Network) -> float:
@@ -331,8 +399,10 @@ def log_of(values: Table) -> Table:
 
 def ratio(separator: Table, message: Message) -> Table:
     """p(separator) / message, 0 where both are."""
-    values = message.values * exp(message.scale)
-    return separator / np.where(values > 0, values, 1.0)
+    found = np.asarray(np.maximum(message.values, TINY))
+    np.divide(separator, found, out=found)
+    found *= exp(-message.scale)
+    return found
 
 
 def _sources(

@@ -8,13 +8,15 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
-from undirected.inference.networks.cutsets import condition, random_block
+from undirected.inference.networks.cutsets import around, condition, random_block
 from undirected.inference.networks.mini_buckets import decode, eliminate
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import neighbours
 
+HUBS = 10
+"""Fewer variables than this that many others hang on are free together."""
 PENALTY = 1e5
 """What a forbidden entry costs while no allowed state is known."""
 
@@ -51,7 +53,7 @@ class BlockSearch:
         self, order: list[int], bound: float, key: np.random.Generator, deadline: float
     ) -> float:
         """Maximise a random block; by how much the value rose, 0 where time ran out."""
-        block = random_block(self.network, order, bound, key, self.near)
+        block = random_block(self.network, order, bound, key, self.near, self._reluctance(key))
         free = sorted(block.order)
         place = {v: i for i, v in enumerate(free)}
         small = condition(self.network, block, self.state)
@@ -66,6 +68,20 @@ class BlockSearch:
         if gain >= 0:
             self.state, self.value = trial, self.value + gain
         return max(gain, 0.0)
+
+    def _reluctance(self, key: np.random.Generator) -> Float[np.ndarray, " n"] | None:
+        """Which variables stay: those far from one, or those that many hang on but a few."""
+        kind, n = key.integers(4), len(self.near)
+        if kind == 0:
+            return None
+        centre = int(key.integers(n))
+        if kind == 1:
+            return around(centre, self.near, key)
+        hubs = np.array([len(own) for own in self.near]) * key.random(n)
+        close = {centre}.union(self.near[centre], *(self.near[u] for u in self.near[centre]))
+        free = sorted(close, key=lambda v: -hubs[v])[: int(key.integers(1, HUBS))]
+        hubs[free] = -1.0
+        return hubs
 
 
 def climb(

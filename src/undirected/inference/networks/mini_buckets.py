@@ -202,11 +202,16 @@ def work(network: Network, order: list[int], bound: float) -> tuple[float, float
 
 
 def largest_bound(
-    network: Network, order: list[int], entries: float, most: int = 28
+    network: Network, order: list[int], entries: float, most: int = 28, deadline: float = inf
 ) -> tuple[int, bool]:
-    """The largest i-bound whose minis have this many entries at most, and whether it splits."""
+    """The largest i-bound whose minis have this many entries at most, and whether it splits.
+
+    After the deadline no larger one is looked for.
+    """
     best, split = 1, True
     for bound in range(1, most + 1):
+        if time.monotonic() >= deadline:
+            break
         total, _, cut = work(network, order, bound)
         if total > entries:
             break

@@ -16,10 +16,16 @@ HUB = 512
 """Neighbours from which on missing edges are not counted one by one."""
 HOPELESS = 100.0
 """Log2 of a clique's entries at which the rest of an order is no longer played through."""
-NOISE = (0.0, 0.0, 0.05, 0.15, 0.3)
-"""Relative noise of scores in restarts, in turn."""
+NOISE = (0.1, 0.3, 0.6, 1.0)
+"""Relative noise of scores in restarts, of which one is drawn."""
 RULES = ("min-fill", "weighted min-fill", "front", "min-fill", "min-weight", "weighted min-fill")
 """Heuristics of restarts, in turn."""
+KEPT = (0.3, 0.5, 0.7, 0.8, 0.9)
+"""Shares of the best order after which it is begun anew, of which one is drawn."""
+CLOSE = 0.7
+"""Log2 of how much more an order may cost to be nearly as cheap as the best."""
+TRIES = 4
+"""How often an order is begun anew at one place."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,15 @@ def find_order(
     last: frozenset[int] = frozenset(),
     good: float = 16.0,
     rate: float = inf,
+    known: Order | None = None,
+    close: list[Order] | None = None,
 ) -> Order | None:
     """The cheapest order that greedy heuristics and restarts with noise find in their time.
 
     "min-weight" takes the variable whose clique is the smallest, "min-fill" the one that joins the
     fewest neighbours, counted by their numbers of states where it is "weighted"; "front" takes the
-    smallest clique next to what is gone, and so sweeps over the graph.
+    smallest clique next to what is gone, and so sweeps over the graph. Half of the restarts keep
+    the beginning of the best order.
 
     Args:
         sizes: the number of states of each variable.
@@ -80,32 +89,129 @@ def find_order(
         good: log2 of the entries at which no better order is looked for.
         rate: seconds that an entry will take. The search ends when it has taken longer than the
             best order would.
+        known: an order to be improved.
+        close: takes all orders that are nearly as cheap as the best at their time: the number of
+            entries is not all that counts.
 
     Returns:
         The order, or None where not one could be finished in time.
     """
-    logs = [log2(k) for k in sizes]
-    near = neighbours(len(sizes), scopes)
-    draw = random.Random(seed)
+    search = _Search(
+        sizes, neighbours(len(sizes), scopes), deadline, random.Random(seed), last, close
+    )
     now = time.monotonic()
     patience = now + 5 * max(deadline - now, 0.2)
-    best = eliminate(near, logs, "min-weight", deadline=patience, last=last)
+    best = known or eliminate(search.near, search.logs, "min-weight", deadline=patience, last=last)
     if best is None or best.cost <= max(good, log2(len(sizes) + 1) + 3) or not best.complete:
         return best
-    even = [1.0] * len(logs)
-    counts = initial_fills(near, even, deadline)
-    weighted = initial_fills(near, edge_weights(logs), deadline)
-    fills = {"min-fill": counts, "weighted min-fill": weighted}
-    for attempt in range(restarts if counts and weighted else 0):
+    attempt = 0
+    while attempt < restarts and search.ready:
         clock = time.monotonic()
         if clock > deadline or best.cost <= good or 2.0**best.cost * rate < clock - now:
             break
-        rule = RULES[attempt % len(RULES)]
-        noise = NOISE[attempt % len(NOISE)] if attempt else 0.0
-        known = fills.get(rule)
-        found = eliminate(near, logs, rule, known, noise, draw, deadline, best.cost, last)
-        best = found or best
+        if attempt % (2 * len(RULES)) < len(RULES) and not (known and attempt == 0):
+            best = search.fresh(attempt % len(RULES), best, attempt < len(RULES) and not known)
+        else:
+            best = search.again(best)
+        attempt += 1
     return best
+
+
+@dataclass
+class _Search:
+    """Orders by noisy heuristics, from the beginning and from the middle of the best one."""
+
+    sizes: Sequence[int]
+    near: Neighbours
+    deadline: float
+    draw: random.Random
+    last: frozenset[int]
+    close: list[Order] | None
+
+    def __post_init__(self) -> None:
+        self.logs = [log2(k) for k in self.sizes]
+        self.weights = {
+            "min-fill": [1.0] * len(self.logs),
+            "weighted min-fill": edge_weights(self.logs),
+        }
+        self.fills: dict[str, list[float]] = {}
+
+    @property
+    def ready(self) -> bool:
+        """Whether the missing edges could be counted in time."""
+        for rule, weights in self.weights.items():
+            if rule not in self.fills:
+                found = initial_fills(self.near, weights, self.deadline)
+                if found is None:
+                    return False
+                self.fills[rule] = found
+        return True
+
+    def fresh(self, turn: int, best: Order, plain: bool) -> Order:
+        """A new order, the first time without noise; half of them by the rule of the best."""
+        own = best.method if best.method in self.fills and not plain and turn % 2 else RULES[turn]
+        noise = 0.0 if plain else self.draw.choice(NOISE)
+        found = eliminate(
+            self.near,
+            self.logs,
+            own,
+            self.fills.get(own),
+            noise,
+            self.draw,
+            self.deadline,
+            best.cost + self.slack,
+            self.last,
+        )
+        return self._better(best, found)
+
+    def again(self, best: Order) -> Order:
+        """Orders that begin as the best one does."""
+        rule = best.method if best.method in self.fills else "weighted min-fill"
+        done = best.cliques[: int(self.draw.choice(KEPT) * len(best.cliques))]
+        near = [set(own) for own in self.near]
+        for v, *_ in done:
+            join(near, v)
+        fills = initial_fills(near, self.weights[rule], self.deadline)
+        for _ in range(TRIES if fills else 0):
+            noise = self.draw.choice(NOISE)
+            found = eliminate(
+                near,
+                self.logs,
+                rule,
+                fills,
+                noise,
+                self.draw,
+                self.deadline,
+                best.cost + self.slack,
+                self.last,
+                done,
+            )
+            best = self._better(best, found)
+        return best
+
+    @property
+    def slack(self) -> float:
+        """How much more an order may cost than the best, by its log2."""
+        return 0.0 if self.close is None else CLOSE
+
+    def _better(self, best: Order, found: Order | None) -> Order:
+        if found is None:
+            return best
+        if self.close is not None:
+            self.close.append(found)
+        return found if found.cost < best.cost else best
+
+
+def join(near: Neighbours, v: int) -> set[int]:
+    """Join v's neighbours with each other and take v out; these neighbours."""
+    own = near[v]
+    for u in own:
+        joined = near[u]
+        joined |= own
+        joined.discard(u)
+        joined.discard(v)
+    near[v] = set()
+    return own
 
 
 def edge_weights(logs: Sequence[float]) -> list[float]:
@@ -142,17 +248,23 @@ def eliminate(
     deadline: float = inf,
     most: float = inf,
     last: frozenset[int] = frozenset(),
+    done: Sequence[tuple[int, ...]] = (),
 ) -> Order | None:
     """One order, greedily: next is the variable of least score at its time.
+
+    It goes on after the cliques in `done`, whose variables `near` no longer joins.
 
     Returns:
         The order; None where its cost reaches `most`, or the deadline passes.
     """
     graph = _Graph([set(own) for own in near], logs, rule, list(fills or ()), noise, draw, last)
-    heap = [(graph.key(v), v) for v in range(len(near))]
+    gone = {clique[0] for clique in done}
+    heap = [(graph.key(v), v) for v in range(len(near)) if v not in gone]
     heapq.heapify(heap)
     current = {v: key for key, v in heap}
-    limit, total, width, cliques = 2.0**most if most < 1000 else inf, 0.0, 0.0, []
+    limit, cliques = 2.0**most if most < 1000 else inf, list(done)
+    sizes = [sum([logs[u] for u in clique]) for clique in done]
+    total, width = sum([2.0**weight for weight in sizes]), max(sizes, default=0.0)
     while heap:
         key, v = heapq.heappop(heap)
         if current.get(v) != key:
@@ -195,7 +307,7 @@ class _Graph:
     def weight(self, v: int) -> float:
         """Log2 of the entries of the clique that v would make."""
         logs = self.logs
-        return logs[v] + sum(logs[u] for u in self.near[v])
+        return logs[v] + sum([logs[u] for u in self.near[v]])
 
     def key(self, v: int) -> tuple[bool, bool, float, float]:
         """What is compared: kept to the end or not, away from the front or not, score, tie-break.
@@ -205,7 +317,8 @@ class _Graph:
         chance = self.draw.random() if self.draw else 0.0
         late, noise = v in self.last, 1 + self.noise * chance
         if self.fills:
-            return late, False, (self.fills[v] + 1) * noise, self.weight(v)
+            tie = chance if self.noise else self.weight(v)  # with noise there are none to speak of
+            return late, False, (self.fills[v] + 1) * noise, tie
         away = self.rule == "front" and v not in self.front
         return late, away, chance if away else self.weight(v) * noise, chance
 
@@ -214,13 +327,8 @@ class _Graph:
         return self._remove_filling(v) if self.fills else self._remove(v)
 
     def _remove(self, v: int) -> set[int]:
-        near, own = self.near, self.near[v]
+        own = join(self.near, v)
         self.front |= own
-        for u in own:
-            joined = near[u]
-            joined |= own
-            joined.discard(u)
-            joined.discard(v)
         return own
 
     def _remove_filling(self, v: int) -> set[int]:

@@ -87,18 +87,20 @@ def simplify(
     work = _Work.of(network)
     for v, state in (given or {}).items():
         work.restrict(v, np.array([state]))
-    waiting = set(work.tables)
+    waiting, merged = set(work.tables), False
     for _ in range(8):
         work.prune(waiting)
-        waiting = work.identify()
+        waiting, merged = work.identify(), False
         if not waiting:
             work.merge()
             waiting = work.split()
+            merged = not waiting
         if wanted is not None:
             waiting |= work.sum_out(set(wanted))
         if not waiting:
             break
-    work.merge()
+    if not merged or waiting:
+        work.merge()
     return work.result(network.cardinalities)
 
 
