@@ -5,12 +5,14 @@ first run. Repetitions are interleaved, answers are compared, compilation is tim
 record and a page. `--quick` takes under five minutes once the peers are installed, the full run
 about twenty-five. Close what else runs on the machine first.
 
-`python -m benchmarks tables` is about how well the default settings learn binary tables.
+`python -m benchmarks tables` is about how well the default settings learn binary tables, and
+`python -m benchmarks imputation` about how well hidden cells are filled in.
 """
 
 import argparse
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 
@@ -20,6 +22,7 @@ from benchmarks.harness import OURS, Case, Timing
 from benchmarks.saving import make_record, save
 from undirected.experiments.record import Row
 
+CHOICES = ("speed", "tables", "imputation")
 QUICK = {"repeats": 3, "seconds": 2.0}
 FULL = {"repeats": 15, "seconds": 20.0}
 
@@ -30,17 +33,15 @@ def main() -> None:
 
         return run_uai(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["speed", "tables"], default="speed")
+    parser.add_argument("what", nargs="?", choices=CHOICES, default="speed")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repetitions")
     parser.add_argument("--only", default="", help="only cases whose name contains this")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
     parser.add_argument("--peers", type=Path, default=Path("build/peers"), help="environments")
     arguments = parser.parse_args()
-    if arguments.what == "tables":
-        from benchmarks import tables
-
-        tables.main(arguments.quick, arguments.only, arguments.out)
-        return
+    if arguments.what != "speed":
+        part = import_module(f"benchmarks.{arguments.what}")
+        return part.main(arguments.quick, arguments.only, arguments.out)
     profile = "quick" if arguments.quick else "full"
     config, began = QUICK if arguments.quick else FULL, time.perf_counter()
     rows: list[Row] = []

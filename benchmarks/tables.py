@@ -115,7 +115,7 @@ def all_tables(quick: bool) -> Iterator[tuple[str, Split]]:
         for name in names:
             file = find(f"{kind}_{name}.npz")
             if file is not None:
-                split = _load(file)
+                split = load_split(file)
                 split = Split(*(part[:QUICK_ROWS] for part in split)) if quick else split
                 yield name, split
                 if name == "mushrooms":
@@ -284,7 +284,8 @@ def show(name: str, found: dict[str, Score]) -> None:
         print(f"  {who:22s} {s.test:10.3f} nats {bits}  {s.seconds:6.1f} s {s.note}", flush=True)
 
 
-def _load(file: Path) -> Split:
+def load_split(file: Path) -> Split:
+    """The rows of one of the binary tables."""
     with np.load(file) as archive:
         return Split(*(_unpacked(archive, key) for key in ("x_train", "x_valid", "x_test")))
 

@@ -133,17 +133,6 @@ def test_the_model_of_the_features_can_be_asked(digits):
         features.fit(16 * x)
 
 
-@pytest.mark.slow
-def test_a_classifier_on_features_beats_one_on_an_untrained_rbm(digits):
-    x, y = digits
-    scores = []
-    for n_iter in (10, 0):
-        features = RBMFeatures(100, learning_rate=0.06, n_iter=n_iter, random_state=0)
-        steps = make_pipeline(features, LogisticRegression(max_iter=300))
-        scores.append(steps.fit(x[:1200], y[:1200]).score(x[1200:], y[1200:]))
-    assert scores[0] > 0.78 and scores[0] > scores[1] + 0.1
-
-
 def test_fit_takes_grey_rows_and_refuses_others(digits):
     model = un.RBM.create(64, 4, seed=0)
     assert un.fit(model, digits[0][:50], steps=2).model.n_hidden == 4

@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from undirected.core.table_units import TableUnits
 from undirected.tasks.enumerated import MOST_HIDDEN
@@ -88,8 +87,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
             v = TableUnits.of(kinds).to_units(codes).astype(np.float64)
             rng, x = check_random_state(self.random_state), self._standardised(x)
             how: dict[str, Any] = {"alpha": float(self.alpha), "max_iter": self.max_iter}
-            with threadpool_limits(1):  # products this small are slower in threads
-                self.model_, self.n_iter_ = fit_conditional(kinds, x, v, self.n_hidden, rng, **how)
+            self.model_, self.n_iter_ = fit_conditional(kinds, x, v, self.n_hidden, rng, **how)
         return self
 
     def predict_proba(self, X: ArrayLike) -> Any:

@@ -17,16 +17,22 @@ from sklearn.base import (
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from undirected.core.table_units import TableUnits
 from undirected.sklearn.codec import TableCodec
 from undirected.tasks import Settings, train_table
-from undirected.tasks.enumerated import MOST_HIDDEN, EnumeratedRBM, fit_enumerated, is_enumerable
+from undirected.tasks.enumerated import (
+    MOST_HIDDEN,
+    EnumeratedRBM,
+    fit_enumerated,
+    hidden_for,
+    is_enumerable,
+)
 from undirected.tasks.table_model import TableModel, columns_of, settings_for, table_model
 
-MOST_ENUMERATED = 100_000
-"""Rows times units of a table that is learned with enumerated hidden states unless asked not to."""
+MOST_ENUMERATED, MOST_BINARY = 200_000, 20_000
+"""Rows times units of a table whose hidden states are enumerated unless asked not to, and of one
+all of whose columns are binary, for which the default of `fit_table` is better, if slower."""
 
 
 class _TableEstimator(BaseEstimator):
@@ -70,12 +76,12 @@ class _TableEstimator(BaseEstimator):
         schema, rng = self.codec_.schema, check_random_state(self.random_state)
         units = TableUnits.of(schema).to_units(values)
         hidden = self.n_hidden
-        if hidden is None and units.size <= MOST_ENUMERATED:
-            hidden = int(np.clip(len(units) // 25, 2, 8))
+        most = MOST_BINARY if schema.kinds == {"binary"} else MOST_ENUMERATED
+        if hidden is None and units.size <= most:
+            hidden = hidden_for(len(units))
         if hidden is not None and hidden <= MOST_HIDDEN:
             how: dict[str, Any] = {"alpha": float(self.alpha), "max_iter": self.max_iter}
-            with threadpool_limits(1):  # products this small are slower in threads
-                model, steps = fit_enumerated(schema, units, hidden, rng, **how)
+            model, steps = fit_enumerated(schema, units, hidden, rng, **how)
             return TableModel(model, schema), steps
         seed = int(rng.randint(2**31 - 1))
         settings = settings_for(Settings(hidden=hidden, seed=seed), schema)
@@ -106,8 +112,9 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
 
     Args:
         n_hidden: hidden units of the mixed RBM; up to 10 are learned exactly, more by persistent
-            contrastive divergence. By default 2 to 8 for small tables, and as many as
-            `fit_table` takes for large ones.
+            contrastive divergence. By default 2 to 8 for tables of up to 200,000 entries, a state
+            being one (20,000 where all columns are binary), and as `fit_table` has it for larger
+            ones, which may take minutes: n_hidden=8 is quicker, and less good.
         types: "binary", "category", "real" or "nonnegative" for some columns, by their names
             (by their numbers where they have no names).
         fill: "best", the most probable state of columns of 0 and 1, or "mean", the probability of
@@ -122,7 +129,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
     Example:
         >>> import numpy as np
         >>> from undirected.sklearn import TableImputer
-        >>> table = np.array([["red", 1.0], ["blue", 9.0]] * 20, object)
+        >>> table = np.array([["red", 1.5], ["blue", 9.2]] * 20, object)
         >>> imputer = TableImputer(random_state=0).fit(table)
         >>> imputer.transform(np.array([[None, 8.7], ["red", 1.2]], object))[0, 0]
         'blue'
@@ -152,7 +159,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
         """The table with every missing cell filled in."""
         check_is_fitted(self)
         x = self._checked(X, reset=False)
-        answers = self.model_.answers(self.codec_.encode(X, x, strict=False), method="auto")
+        answers = self.model_.answers(self.codec_.encode(X, x, strict=False))
         filled, holes = self.codec_.fill(x, answers, self.fill == "mean")
         if not hasattr(X, "iloc"):
             return filled
@@ -183,9 +190,9 @@ class TableDensity(DensityMixin, _TableEstimator):
     Example:
         >>> import numpy as np
         >>> from undirected.sklearn import TableDensity
-        >>> table = np.array([["red", 1.0], ["blue", 9.0]] * 20, object)
+        >>> table = np.array([["red", 1.5], ["blue", 9.2]] * 20, object)
         >>> density = TableDensity(random_state=0).fit(table)
-        >>> common, odd = density.score_samples(np.array([["red", 1.0], ["red", 9.0]], object))
+        >>> common, odd = density.score_samples(np.array([["red", 1.5], ["red", 9.2]], object))
         >>> bool(common > odd)
         True
     """

@@ -40,6 +40,11 @@ def hidden_states(n_hidden: int) -> Float[np.ndarray, "S H"]:
     return ((np.arange(2**n_hidden)[:, None] >> np.arange(n_hidden)) & 1).astype(float)
 
 
+def hidden_for(rows: int) -> int:
+    """How many hidden units so many rows can tell of."""
+    return int(np.clip(rows // 16, 2, 8))
+
+
 def log_sum(joint: Float[np.ndarray, "*b S"]) -> tuple[np.ndarray, np.ndarray]:
     """The log of the sum of exponentials along the last axis, kept, and the shares in it."""
     top = joint.max(-1, keepdims=True)
@@ -310,7 +315,8 @@ def maximise(
     on_step: Callable[[int, float], None] | None = None,
 ) -> tuple[list[np.ndarray], int]:
     """L-BFGS from `first` on a penalised log-likelihood; returns the parameters and the steps."""
-    from scipy.optimize import minimize  # answers do without it, and it takes a while to load
+    from scipy.optimize import minimize  # answers do without these, and they take a while to load
+    from threadpoolctl import threadpool_limits
 
     ends = np.cumsum([part.size for part in first])[:-1]
 
@@ -336,5 +342,6 @@ def maximise(
 
     options = {"maxiter": max_iter}
     how = {"method": "L-BFGS-B", "bounds": each, "options": options, "callback": tell}
-    found = minimize(loss, start, jac=True, **how)
+    with threadpool_limits(1):  # products this small are slower in threads
+        found = minimize(loss, start, jac=True, **how)
     return split(found.x), max(1, int(found.nit))

@@ -46,15 +46,15 @@ from undirected.models import (
 )
 from undirected.tasks.choose import kernel_for
 from undirected.tasks.entries import asks_entries, entry_bits
-from undirected.tasks.enumerated import MOST_HIDDEN, fit_enumerated
+from undirected.tasks.enumerated import MOST_HIDDEN, fit_enumerated, hidden_for
 from undirected.tasks.learn import falling_adam, objective_for
 
 LAYERS = 10
 """Sweeps of belief propagation that query training learns through."""
-HIDDEN, STEPS = 8, 200
-"""Hidden units, and most iterations, of exact learning."""
-MOST_UNITS, MOST_PRODUCTS = 64, 2**28
-"""Units of a table, and products of an iteration, up to which exact learning is the default."""
+STEPS = 200
+"""Most iterations of exact learning."""
+MOST_UNITS, MOST_ENTRIES, MOST_PRODUCTS = 64, 200_000, 2**28
+"""Units or entries of a table, and products of an iteration, up to which learning is exact."""
 MOST_JUDGED = 300
 """Held-out rows that a validation looks at."""
 FLOOR = 1e-2
@@ -105,7 +105,7 @@ def choose_columns(settings: Any, table: TableUnits, values: np.ndarray) -> Any:
             f"fit: model '{settings.model}' has no hidden units; leave --hidden out"
         )
     if method == "exact":
-        return _choose_exact(settings)
+        return _choose_exact(settings, rows)
     batch = settings.batch or int(np.clip(rows // 20, 10, 100))
     epochs = settings.epochs or float(np.clip(4000 * batch / rows, 3, 200).round())
     hidden = (settings.hidden or int(np.clip(table.n_units, 16, 256))) if has_hidden else None
@@ -114,18 +114,19 @@ def choose_columns(settings: Any, table: TableUnits, values: np.ndarray) -> Any:
 
 def _enumerates(settings: Any, table: TableUnits, rows: int) -> bool:
     """Whether a mixed model is learned exactly by default: few columns, and not too many rows."""
-    hidden = settings.hidden or HIDDEN
+    hidden = settings.hidden or hidden_for(rows)
+    entries = rows * table.n_units
     scheduled = settings.epochs or settings.batch or settings.patience
     return (
         settings.model == "mixed"
         and not scheduled
         and hidden <= MOST_HIDDEN
-        and table.n_units <= MOST_UNITS
-        and rows * table.n_units * 2**hidden <= MOST_PRODUCTS
+        and (table.n_units <= MOST_UNITS or entries <= MOST_ENTRIES)
+        and entries * 2**hidden <= MOST_PRODUCTS
     )
 
 
-def _choose_exact(settings: Any) -> Any:
+def _choose_exact(settings: Any, rows: int) -> Any:
     """Settings of exact learning, which has no schedule."""
     if settings.hidden is not None and settings.hidden > MOST_HIDDEN:
         raise UndirectedError(
@@ -138,7 +139,7 @@ def _choose_exact(settings: Any) -> Any:
                 f"fit: exact learning takes all rows at once until nothing changes; leave {name} "
                 "out, or use method pcd"
             )
-    return replace(settings, method="exact", hidden=settings.hidden or HIDDEN)
+    return replace(settings, method="exact", hidden=settings.hidden or hidden_for(rows))
 
 
 def train_columns(
