@@ -9,7 +9,7 @@ and normalised.
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from benchmarks.saving import make_record, save
 from benchmarks.tables import earlier, load_split
 from undirected.data.cache import find
 from undirected.experiments.record import Row
+from undirected.report.markdown import table
 from undirected.report.page import record_section, write_sections
 from undirected.sklearn import TableImputer
 
@@ -85,6 +86,24 @@ def write(rows: list[Row], notes: list[str], profile: str, seconds: float, out: 
     record = make_record("imputation", profile, {"seed": 0}, seconds, rows, TITLE, said)
     save(record, out / f"imputation-{profile}.json")
     write_sections([record_section(record.to_dict())], out / f"imputation-{profile}.html", TITLE)
+
+
+INTRODUCTION = """\
+`make bench ARGS=imputation` hides a share of all cells of a table at random, learns from what is
+left, and asks for the hidden cells of test rows. The imputers of scikit-learn get a 0/1 column for
+every state but the first, and standardised reals; what they fill in is taken for probabilities,
+which is what means of columns, of neighbours and of leaves are. Probabilities of all are cut to
+[0.001, 1]. Small tables are split five times. The numbers are those of the committed record; this
+page is written from it by
+`python -m benchmarks.page results/benchmarks/imputation-full.json --docs docs/imputation.md`.
+"""
+
+
+def markdown(record: Mapping[str, Any]) -> str:
+    """The page of the documentation, written from the record."""
+    parts = [f"# {TITLE}", "", INTRODUCTION, f"On {record['device']}.", ""]
+    parts += [f"- {note}" for note in record.get("notes", ())]
+    return "\n".join([*parts, "", table(record)])
 
 
 def all_tables(quick: bool) -> Iterator[tuple[str, Table]]:

@@ -26,8 +26,17 @@ def main() -> None:
     found = [json.loads(file.read_text(encoding="utf-8")) for file in arguments.records]
     write(found, arguments.out)
     if arguments.docs:
-        text = tables.markdown(found[0]) if "tables" in found[0]["experiment"] else markdown(found)
-        arguments.docs.write_text(text, encoding="utf-8")
+        arguments.docs.write_text(markdown_of(found), encoding="utf-8")
+
+
+def markdown_of(records: Sequence[Mapping[str, Any]]) -> str:
+    """The page of the documentation of one benchmark: that of speed, or one with its own page."""
+    from benchmarks import imputation
+    from benchmarks.uai import page as uai  # which draws with what is here
+
+    name = records[0]["experiment"].split("/")[-1]
+    own = {"tables": tables, "imputation": imputation, "uai": uai}
+    return own[name].markdown(records[0]) if name in own else markdown(records)
 
 
 def write(records: Sequence[Mapping[str, Any]], out: Path) -> None:

@@ -36,6 +36,57 @@ def by_family(record: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]
     return found
 
 
+INTRODUCTION = """\
+`make bench ARGS=uai` answers the problems of the UAI 2014 competition that are in the data folder,
+and scores as the competition did: 0 is the trivial answer, 100 the reference, and a late answer has
+0. Start-up and reading count. The numbers are those of the committed record, one run; this page is
+written from it by
+`python -m benchmarks.page results/benchmarks/uai-20s.json --docs docs/uai.md`.
+"""
+TASKS = {"mar": "marginals", "pr": "log Z", "map": "best states"}
+
+
+def markdown(record: Mapping[str, Any]) -> str:
+    """The page of the documentation, written from the record."""
+    config = record["config"]
+    limits = f"{config['seconds']:g} s and {config['memory (GiB)']:g} GiB a problem"
+    parts = ["# Problems of the UAI 2014 competition", "", INTRODUCTION]
+    parts.append(f"On {record['device']}, {config['cores']} of them in use, {limits}.\n")
+    parts += [f"- {note}" for note in record["notes"]]
+    for task, title in TASKS.items():
+        lines = family_lines(record, task)
+        if lines:
+            head = ["family", "problems", "score", "seconds"]
+            head += ["within 1 % of the best known"] if task == "map" else []
+            parts += [
+                "",
+                f"**{title}**",
+                "",
+                _line(head),
+                _line([":--", *["--:"] * (len(head) - 1)]),
+            ]
+            parts += lines
+    return "\n".join([*parts, ""])
+
+
+def family_lines(record: Mapping[str, Any], task: str) -> list[str]:
+    """A line for each family of a task: problems, mean score, seconds, and MAP within 1 %."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in record["rows"]:
+        if row["case"].startswith(f"{task} ") and row["n"] and row["method"] == "ours":
+            own = found.setdefault(row["case"].split(" ", 1)[1], {"n": row["n"]})
+            own[row["metric"].split(" ")[0]] = row["ours"]
+    lines = []
+    for family, own in found.items():
+        cells = [family, str(own["n"]), f"{own['score']:.1f}", f"{own.get('seconds', 0):.1f}"]
+        lines.append(_line(cells + ([f"{own['within']:.0f} %"] if "within" in own else [])))
+    return lines
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def chart(scores: Scores) -> str:
     """Horizontal bars from 0 to 100."""
     height = LINE * len(scores) + 6

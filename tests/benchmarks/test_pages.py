@@ -1,0 +1,32 @@
+"""Pages of the documentation that are written from records of benchmarks."""
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.page import markdown_of
+from benchmarks.uai.page import family_lines
+
+ROOT = Path(__file__).parents[2]
+PAGES = {"tables-full": "density", "imputation-full": "imputation", "uai-20s": "uai"}
+
+
+def record(name):
+    path = ROOT / "results" / "benchmarks" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_number_is_typed_by_hand(name):
+    page = (ROOT / "docs" / f"{PAGES[name]}.md").read_text(encoding="utf-8")
+    assert page == markdown_of([record(name)])
+
+
+def test_a_line_of_a_family():
+    rows = [
+        {"case": "map Grids", "method": "ours", "metric": metric, "ours": value, "n": n}
+        for metric, value, n in (("score", 50.04, 2), ("seconds", 3.0, 2), ("within 1 %", 50.0, 2))
+    ]
+    single = {"case": "map Grids_1", "method": "ours", "metric": "score", "ours": 1.0, "n": None}
+    assert family_lines({"rows": [*rows, single]}, "map") == ["| Grids | 2 | 50.0 | 3.0 | 50 % |"]
+    assert family_lines({"rows": rows}, "pr") == []
