@@ -7,13 +7,14 @@ import numpy as np
 
 from undirected.core.columns import Column
 from undirected.core.errors import UndirectedError
+from undirected.core.layout import Block, Layout
 from undirected.evaluation import calibration, calibration_error
 from undirected.experiments.record import curve
 from undirected.report.images import image_grid, readable_scale
 from undirected.report.page import Image, Section, write_sections
 from undirected.report.tables import Table
 from undirected.tasks.couplings import strongest_couplings
-from undirected.tasks.entries import SHARE, turns_for
+from undirected.tasks.entries import in_turns
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.train_table import Trained
 from undirected.tasks.words import ColumnAnswer
@@ -61,7 +62,11 @@ def _overview(summary: dict[str, Any]) -> Section:
     if settings["epochs"] is None:  # exact learning has no schedule
         del known["learning rate"]
     shown = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in known.items()}
-    scores = {in_words(k[11:]): v for k, v in summary.items() if k.startswith("validation_")}
+    scores = {
+        in_words(k.removeprefix("validation_")): v
+        for k, v in summary.items()
+        if k.startswith("validation_")
+    }
     told = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
     told += [f"{name} {value:.3f}" for name, value in (summary.get("beside") or {}).items()]
     rows, columns = summary["rows"], summary["columns"]
@@ -100,11 +105,9 @@ def _held_out(trained: Trained, model: TableModel) -> list[Section]:
         return [
             Section("Held-out cells", "No rows were held out, so there is nothing to score by.")
         ]
-    count, turns = len(rows), turns_for(len(rows), MOST_ROWS)
-    turn = np.floor(np.random.default_rng(trained.settings.seed).random(rows.shape) / SHARE)
-    turn[:, list(model.given)] = -1
-    rows, turn = np.tile(rows, (turns, 1)), np.tile(turn, (turns, 1))
-    asked = (turn == np.repeat(np.arange(turns), count)[:, None]) & ~np.isnan(rows)
+    count, columns = len(rows), Layout((Block("visible", 0, rows.shape[1]),))
+    rows, asked = in_turns(columns, rows, trained.settings.seed, MOST_ROWS)
+    asked[:, list(model.given)] = False
     if not asked.any():
         return []
     try:

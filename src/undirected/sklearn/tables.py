@@ -29,10 +29,11 @@ from undirected.tasks.enumerated import (
     is_enumerable,
 )
 from undirected.tasks.table_model import TableModel, columns_of, settings_for, table_model
+from undirected.tasks.table_models import MOST_ENTRIES
 
-MOST_ENUMERATED, MOST_BINARY = 200_000, 20_000
-"""Rows times units of a table whose hidden states are enumerated unless asked not to, and of one
-all of whose columns are binary, for which the default of `fit_table` is better, if slower."""
+MOST_BINARY = 20_000
+"""In place of `MOST_ENTRIES` where all columns are binary: for larger ones the default of
+`fit_table` is better than enumerated hidden states, if slower."""
 
 
 class _TableEstimator(BaseEstimator):
@@ -76,7 +77,7 @@ class _TableEstimator(BaseEstimator):
         schema, rng = self.codec_.schema, check_random_state(self.random_state)
         units = TableUnits.of(schema).to_units(values)
         hidden = self.n_hidden
-        most = MOST_BINARY if schema.kinds == {"binary"} else MOST_ENUMERATED
+        most = MOST_BINARY if schema.kinds == {"binary"} else MOST_ENTRIES
         if hidden is None and units.size <= most:
             hidden = hidden_for(len(units))
         if hidden is not None and hidden <= MOST_HIDDEN:

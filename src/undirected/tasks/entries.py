@@ -87,6 +87,15 @@ def turns_for(rows: int, most: int, share: float = SHARE) -> int:
     return int(np.clip(most // max(rows, 1), 1, round(1 / share)))
 
 
+def in_turns(
+    layout: Layout, rows: Float[np.ndarray, "rows v"], seed: int, most: int, share: float = SHARE
+) -> tuple[Float[np.ndarray, "asked v"], Bool[np.ndarray, "asked v"]]:
+    """Rows, once for every turn, and which of their entries are asked for in it."""
+    turns = turns_for(len(rows), most, share)
+    asked = hide(layout, rows, seed, share=share, turns=turns)
+    return np.tile(rows, (turns, 1)), asked.reshape(-1, rows.shape[1])
+
+
 def entry_bits(
     model: Any, rows: Float[np.ndarray, "rows v"], *, share: float = SHARE, seed: int = 0
 ) -> Estimate:
@@ -107,13 +116,9 @@ def entry_bits(
     """
     most = _affordable(model)
     rows = rows[:most]
-    turns = turns_for(len(rows), most, share)
-    asked = hide(model.layout, rows, seed, share=share, turns=turns)
-    if not asked.any():
-        asked = np.broadcast_to(~np.isnan(rows), asked.shape)
-    flat = asked.reshape(-1, rows.shape[1])
-    found = entry_losses(model, np.tile(rows, (turns, 1)), flat)
-    totals, counts = (part.reshape(turns, -1).sum(0) for part in found)
+    each, asked = in_turns(model.layout, rows, seed, most, share)
+    found = entry_losses(model, each, asked if asked.any() else ~np.isnan(each))
+    totals, counts = (part.reshape(-1, len(rows)).sum(0) for part in found)
     return ratio(totals / np.log(2), counts)
 
 

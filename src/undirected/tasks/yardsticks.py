@@ -8,7 +8,7 @@ from undirected.core.layout import Block, Layout
 from undirected.evaluation import pseudo_log_likelihood
 from undirected.learning.mixture import Mixture, fit_mixture, independent_columns
 from undirected.models import MixtureRBM
-from undirected.tasks.entries import MOST_ASKED, hide, turns_for
+from undirected.tasks.entries import MOST_ASKED, in_turns
 from undirected.tasks.table_models import MOST_JUDGED
 from undirected.tasks.train_table import questions
 
@@ -49,9 +49,7 @@ def _score(name: str, mixture: Mixture, rows: np.ndarray, seed: int) -> float:
         if name == "bits_per_held_out_entry":
             rows = rows[:MOST_JUDGED]
             layout = Layout((Block("visible", 0, rows.shape[1]),))
-            turns = turns_for(len(rows), MOST_ASKED)
-            targets = hide(layout, rows, 0, turns=turns).reshape(-1, rows.shape[1])
-            rows = np.tile(rows, (turns, 1))
+            rows, targets = in_turns(layout, rows, 0, MOST_ASKED)
         else:
             targets = questions(rows, seed) & ~np.isnan(rows)
         p = np.clip(mixture.predict(np.where(targets, np.nan, rows)), 1e-6, 1 - 1e-6)

@@ -78,9 +78,9 @@ class Annealing:
         empty = np.zeros((n, chains), int)
         found = cls(network, flat, around, np.array(starts, int), empty, empty)
         found.scatter(key)
-        return found._priced(key)
+        return found._priced()
 
-    def _priced(self, key: np.random.Generator) -> "Annealing":
+    def _priced(self) -> "Annealing":
         """Measure what changes are worth in random states, and put prices to what is forbidden."""
         known = self.flat[np.isfinite(self.flat)]
         spread = float(known.max() - known.min()) if len(known) else 1.0
