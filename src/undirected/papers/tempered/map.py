@@ -44,14 +44,14 @@ _FULL: dict[str, Any] = {
     "hidden": 10,
     "batch": 100,
     "chains": 100,
-    "gibbs": 40_000,
+    "gibbs": 20_000,
     "fair": True,
     "rate": 0.01,
     "decay": 0.0,
-    "hold": 4000,
+    "hold": 2000,
     "offset": 1000.0,
     "afresh": False,
-    "tempered": {"betas": 50, "lowest": 0.9, "every": 200, "after": 10_000},
+    "tempered": {"betas": 50, "lowest": 0.9, "every": 200, "after": 5000},
     "rungs": 5,
     "points": 20,
     "chunk": 1000,
@@ -86,12 +86,11 @@ CONFIG: dict[str, dict[str, Any]] = {
 METRIC = "test log-probability (nats)"
 CLAIMS = [
     Claim(
-        f"Tempered transitions give a better model than plain chains, at equal Gibbs updates: "
-        f"{case}.",
-        "learned in one setting",
-        [Ahead(case, METRIC, "Trans-SAP", "SAP")],
-    )
-    for case in _VARIANTS
+        "At equal Gibbs updates tempered transitions give a better model than plain chains, "
+        "whatever the number of chains, the rate, the data and the size.",
+        "shown in one setting",
+        [Ahead(case, METRIC, "Trans-SAP", "SAP") for case in _VARIANTS],
+    ),
 ]
 
 
