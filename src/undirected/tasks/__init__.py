@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
     from undirected.tasks.files import load, read_network, save, write_network
     from undirected.tasks.learn import fit
+    from undirected.tasks.network_learning import learn_network
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
     from undirected.tasks.solve import Solution, solve
@@ -31,6 +32,7 @@ __all__ = [
     "fit",
     "fit_table",
     "kernel_for",
+    "learn_network",
     "load",
     "load_table",
     "log_partition",
@@ -51,6 +53,7 @@ lazily(
         "evaluate": "Evaluation LogPartition evaluate log_partition",
         "files": "load read_network save write_network",
         "learn": "fit",
+        "network_learning": "learn_network",
         "query": "Answers answer_rows query",
         "sample": "sample",
         "solve": "Solution solve",
