@@ -48,7 +48,10 @@ def result(summary: dict[str, Any], as_json: bool, lines: list[str] | None = Non
 
 def json_text(summary: dict[str, Any]) -> str:
     """One JSON object, with null for numbers that JSON does not have."""
-    return json.dumps(_finite(summary), default=str, allow_nan=False)
+    try:
+        return json.dumps(summary, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(summary), default=str, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

@@ -25,6 +25,7 @@ from undirected.inference import Elimination, Exact, Inference, MaxProduct, Mean
 from undirected.inference.mixed_messages import suits as takes_lines
 from undirected.sampling import Mean, run_chains
 from undirected.tasks.choose import check_model, kernel_for
+from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 from undirected.tasks.rows import (
     clamped_start,
     evidence_row,
@@ -170,6 +171,9 @@ def answer_rows(
     mesh = check_mesh("query", mesh)
     own_key = make_key("query", key, seed)
     values = unit_rows("query", model, rows)
+    if method in ("auto", "exact") and is_enumerable(model):
+        means, std = EnumeratedRBM.of(model).answers(values)
+        return Answers(means, np.full(len(values), int(Status.CONVERGED)), std)
     routine = _routine(model, method, len(values))
     if routine is None:
         return _by_chains(model, values, own_key, budget, progress, mesh)
