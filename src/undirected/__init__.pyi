@@ -6,6 +6,7 @@ from undirected.core.columns import Column as Column
 from undirected.core.columns import Schema as Schema
 from undirected.core.errors import UndirectedError as UndirectedError
 from undirected.core.graph import Graph as Graph
+from undirected.core.mesh import device_mesh as device_mesh
 from undirected.core.potentials import Beliefs as Beliefs
 from undirected.core.potentials import Potentials as Potentials
 from undirected.core.potentials import Status as Status
