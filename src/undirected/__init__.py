@@ -28,7 +28,7 @@ _ROOMS = {
     "TAP Transfer TreeReweighted",
     "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients MixedGibbs "
     "MixtureGibbs "
-    "ParallelTempering PerturbAndMap TemperedTransitions run_chains",
+    "ParallelTempering PerturbAndMap SwendsenWang TemperedTransitions Wolff run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",

@@ -86,7 +86,9 @@ from undirected.sampling import MixedGibbs as MixedGibbs
 from undirected.sampling import MixtureGibbs as MixtureGibbs
 from undirected.sampling import ParallelTempering as ParallelTempering
 from undirected.sampling import PerturbAndMap as PerturbAndMap
+from undirected.sampling import SwendsenWang as SwendsenWang
 from undirected.sampling import TemperedTransitions as TemperedTransitions
+from undirected.sampling import Wolff as Wolff
 from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
 from undirected.tasks import Solution as Solution
