@@ -81,7 +81,8 @@ export class Random {
 
   /** From the density exp(l x - r x^2 / 2) on x >= 0: Robert's (1995) two rejections. */
   rectified(l, r) {
-    const scale = 1 / Math.sqrt(r), a = l * scale;
+    const scale = 1 / Math.sqrt(r),
+      a = l * scale;
     if (a > -0.5) {
       for (;;) {
         const y = a + this.normal();
@@ -103,7 +104,8 @@ const ROOT = Math.sqrt(2 * Math.PI);
 /** The normal distribution function, of a > -4 to full relative precision. */
 function normalMass(a) {
   if (a > 9) return 1;
-  let term = a, sum = a;
+  let term = a,
+    sum = a;
   for (let k = 1; Math.abs(term) > 1e-17 * Math.abs(sum) && k < 300; k++) {
     term *= (a * a) / (2 * k + 1);
     sum += term;
@@ -113,7 +115,8 @@ function normalMass(a) {
 
 /** Ratios I_1 / I_0 and I_2 / I_1 of moments I_k = ∫ y^k / k! exp(-t y - y^2 / 2), t >= 3. */
 function tailRatios(t) {
-  let ratio = 2 / (t + Math.sqrt(t * t + 168)), second = 0;
+  let ratio = 2 / (t + Math.sqrt(t * t + 168)),
+    second = 0;
   for (let k = 40; k > 0; k--) {
     second = ratio;
     ratio = 1 / (t + (k + 1) * ratio);
@@ -123,7 +126,8 @@ function tailRatios(t) {
 
 /** Log normaliser, mean and variance of exp(l x - r x^2 / 2) on x >= 0. */
 export function rectified(l, r) {
-  const scale = 1 / Math.sqrt(r), a = l * scale;
+  const scale = 1 / Math.sqrt(r),
+    a = l * scale;
   if (a < -3) {
     const [one, two] = tailRatios(-a);
     return {
@@ -132,7 +136,9 @@ export function rectified(l, r) {
       variance: one * (2 * two - one) * scale * scale,
     };
   }
-  const mass = normalMass(a), hazard = Math.exp(-0.5 * a * a) / (ROOT * mass), mean = a + hazard;
+  const mass = normalMass(a),
+    hazard = Math.exp(-0.5 * a * a) / (ROOT * mass),
+    mean = a + hazard;
   return {
     logZ: 0.5 * a * a + Math.log(mass * ROOT * scale),
     mean: mean * scale,
@@ -152,12 +158,16 @@ let legendre = null;
 /** Gauss-Legendre nodes and weights on [-1, 1], by Newton's steps. */
 function gaussLegendre() {
   if (legendre) return legendre;
-  const x = new Float64Array(NODES), w = new Float64Array(NODES);
+  const x = new Float64Array(NODES),
+    w = new Float64Array(NODES);
   for (let i = 0; i < NODES; i++) {
-    let z = -Math.cos((Math.PI * (i + 0.75)) / (NODES + 0.5)), slope = 1;
+    let z = -Math.cos((Math.PI * (i + 0.75)) / (NODES + 0.5)),
+      slope = 1;
     for (let pass = 0; pass < 50; pass++) {
-      let p = 1, before = 0;
-      for (let k = 1; k <= NODES; k++) [p, before] = [((2 * k - 1) * z * p - (k - 1) * before) / k, p];
+      let p = 1,
+        before = 0;
+      for (let k = 1; k <= NODES; k++)
+        [p, before] = [((2 * k - 1) * z * p - (k - 1) * before) / k, p];
       slope = (NODES * (z * p - before)) / (z * z - 1);
       z -= p / slope;
       if (Math.abs(p / slope) < 1e-15) break;
@@ -178,21 +188,27 @@ function lineNodes(kind, l, r, odds, weight) {
     for (let j = 0; j < odds.length; j++) total += message(odds[j], weight[j] * x);
     return total;
   };
-  let down = l, up = l;
+  let down = l,
+    up = l;
   for (const w of weight) w > 0 ? (up += w) : (down += w);
   const reach = 7 / Math.sqrt(r);
-  let low = down / r - reach, high = up / r + reach;
+  let low = down / r - reach,
+    high = up / r + reach;
   if (kind === "nonnegative") [low, high] = [0, Math.max(high, reach)];
-  const step = (high - low) / (NODES - 1), logs = new Float64Array(NODES);
+  const step = (high - low) / (NODES - 1),
+    logs = new Float64Array(NODES);
   let top = -Infinity;
   for (let k = 0; k < NODES; k++) top = Math.max(top, (logs[k] = density(low + k * step)));
   const least = top - 20 - 0.125 * r * step * step;
-  let first = NODES, last = 0;
+  let first = NODES,
+    last = 0;
   for (let k = 0; k < NODES; k++) {
     if (logs[k] > least) [first, last] = [Math.min(first, k), Math.max(last, k)];
   }
   [low, high] = [Math.max(low, low + (first - 1) * step), Math.min(high, low + (last + 1) * step)];
-  const rule = gaussLegendre(), half = 0.5 * (high - low), x = new Float64Array(NODES);
+  const rule = gaussLegendre(),
+    half = 0.5 * (high - low),
+    x = new Float64Array(NODES);
   for (let k = 0; k < NODES; k++) {
     x[k] = low + half * (rule.x[k] + 1);
     logs[k] = density(x[k]) + Math.log(half * rule.w[k]);
@@ -239,6 +255,15 @@ export class Harmonium {
     this.steepest = steepest;
   }
 
+  /** exp(W) and exp(W / 2), computed once. */
+  get odds() {
+    if (!this._odds) {
+      this._half = Float64Array.from(this.weights, (w) => Math.exp(0.5 * w));
+      this._odds = this._half.map((x) => x * x);
+    }
+    return { odds: this._odds, half: this._half };
+  }
+
   /** Why a method cannot be asked of this model; null where it can. */
   refusal(method) {
     if (method === "tap" && (this.hasCategories || this.K)) {
@@ -280,7 +305,8 @@ export class Harmonium {
 
   /** W h + b from hidden units h. */
   visibleFields(h, out = new Float64Array(this.n)) {
-    const { J, weights } = this, on = [];
+    const { J, weights } = this,
+      on = [];
     for (let j = 0; j < J; j++) if (h[j] !== 0) on.push(j);
     for (let u = 0; u < this.n; u++) {
       const at = u * J;
@@ -294,7 +320,8 @@ export class Harmonium {
   /** log of the sum over hidden states of exp(-E(v, h)), the unnormalised log p(v). */
   logWeight(x, known = null) {
     let total = this.offset;
-    for (let u = 0; u < this.n; u++) total += x[u] * (this.fields[u] - 0.5 * this.precision[u] * x[u]);
+    for (let u = 0; u < this.n; u++)
+      total += x[u] * (this.fields[u] - 0.5 * this.precision[u] * x[u]);
     return total + this.hiddenLogSum(this.hiddenFields(x), known);
   }
 
@@ -327,7 +354,9 @@ export class Harmonium {
   /** Means (and variances) of visible units in these fields; known ones stay. */
   visibleMeans(f, known, mean = new Float64Array(this.n), variance = null) {
     for (let g = 0; g < this.kinds.length; g++) {
-      const at = this.first[g], width = this.widths[g], kind = this.kinds[g];
+      const at = this.first[g],
+        width = this.widths[g],
+        kind = this.kinds[g];
       if (known.has[g]) {
         for (let u = at; u < at + width; u++) mean[u] = known.units[u];
         if (variance) variance.fill(0, at, at + width);
@@ -352,7 +381,8 @@ export class Harmonium {
   visibleLogSum(f, known) {
     let total = 0;
     for (let g = 0; g < this.kinds.length; g++) {
-      const at = this.first[g], kind = this.kinds[g];
+      const at = this.first[g],
+        kind = this.kinds[g];
       if (known.has[g]) {
         for (let u = at; u < at + this.widths[g]; u++) {
           const x = known.units[u];
@@ -393,9 +423,12 @@ class Known {
 
   /** Units with evidence in their place and a neutral value elsewhere. */
   neutral(discrete = true) {
-    const { model } = this, x = Float64Array.from(this.units);
+    const { model } = this,
+      x = Float64Array.from(this.units);
     for (let g = 0; g < model.kinds.length; g++) {
-      const kind = model.kinds[g], at = model.first[g], width = model.widths[g];
+      const kind = model.kinds[g],
+        at = model.first[g],
+        width = model.widths[g];
       const line = kind === "real" || kind === "nonnegative";
       if (line && !this.has[g]) x[at] = lineUnit(kind, model.fields[at], model.precision[at]).mean;
       // Discrete units start neutral even where they are known, as the first messages do.
@@ -467,7 +500,8 @@ class HarmoniumBP extends Run {
 
   /** Fold what is known into the fields of the rest; compact weights of free units. */
   _reduce() {
-    const { model, known } = this, { J } = model;
+    const { model, known } = this,
+      { J } = model;
     this.cols = [];
     for (let j = 0; j < model.H; j++) if (Number.isNaN(known.hidden[j])) this.cols.push(j);
     this.H = this.cols.length;
@@ -483,39 +517,51 @@ class HarmoniumBP extends Run {
     for (let j = 0; j < J; j++) this.offset += on[j] * model.hiddenBias[j];
     const x = Float64Array.from(known.units);
     for (let u = 0; u < model.n; u++) {
-      if (known.has[model.owner[u]]) this.offset += x[u] * (fields[u] - 0.5 * model.precision[u] * x[u]);
+      if (known.has[model.owner[u]])
+        this.offset += x[u] * (fields[u] - 0.5 * model.precision[u] * x[u]);
     }
     const all = model.hiddenFields(x);
     this.hiddenBias = Float64Array.from(this.cols, (j) => all[j]);
     const rows = [];
-    for (const g of this.free) for (let s = 0; s < model.widths[g]; s++) rows.push(model.first[g] + s);
+    for (const g of this.free)
+      for (let s = 0; s < model.widths[g]; s++) rows.push(model.first[g] + s);
     this.rows = rows;
     this.fields = Float64Array.from(rows, (u) => fields[u]);
-    const n = this.cols.length;
-    this.weight = new Float64Array(rows.length * n);
-    rows.forEach((u, i) => {
-      for (let j = 0; j < n; j++) this.weight[i * n + j] = model.weights[u * J + this.cols[j]];
+    this.weight = this._compact(model.weights, this.cols);
+    this.odds = this._compact(model.odds.odds, this.cols);
+  }
+
+  /** The rows and columns of a matrix that belong to free units. */
+  _compact(matrix, cols) {
+    const { J } = this.model,
+      n = cols.length,
+      out = new Float64Array(this.rows.length * n);
+    const whole = cols.every((j, k) => j === k);
+    this.rows.forEach((u, i) => {
+      if (whole) out.set(matrix.subarray(u * J, u * J + n), i * n);
+      else for (let k = 0; k < n; k++) out[i * n + k] = matrix[u * J + cols[k]];
     });
-    this.odds = this.weight.map(Math.exp);
+    return out;
   }
 
   /** Neutral messages: what a sender that prefers no state says. */
   _start() {
-    const { H, K } = this, n = this.cols.length;
-    this.back = new Float64Array(this.rows.length * Math.max(H, 1)); // hidden unit to visible unit
+    const { H, K, model } = this,
+      n = this.cols.length;
+    this.back = this._compact(model.odds.half, this.cols.slice(0, H)); // hidden unit to visible unit
+    // Binary units without damping need one array for both directions, as each answers the other.
+    this.shared = !K && !this.damping && !model.hasLines && !model.hasCategories;
     this.fromZ = new Float64Array(this.rows.length).fill(1);
-    this.sent = new Float64Array(this.free.length * n); // variable to hidden unit, or state of z
+    this.sent = this.shared ? this.back : new Float64Array(this.free.length * n); // variable to hidden
     this.atRows = new Float64Array(this.rows.length);
     this.atCols = new Float64Array(n);
     this.rows.forEach((_, i) => {
-      for (let j = 0; j < H; j++) {
-        this.back[i * H + j] = Math.exp(0.5 * this.weight[i * n + j]);
-        this.atRows[i] += 0.5 * this.weight[i * n + j];
-      }
-      let mean = 0;
+      let sum = 0,
+        mean = 0;
+      for (let j = 0; j < H; j++) sum += this.weight[i * n + j];
       for (let k = 0; k < K; k++) mean += this.weight[i * n + H + k] / K;
       this.fromZ[i] = Math.exp(mean);
-      this.atRows[i] += mean;
+      this.atRows[i] = 0.5 * sum + mean;
     });
     this._neutralColumns(n);
     this.firstCols = this.model.hasLines ? this._firstColumns(n) : null;
@@ -525,7 +571,9 @@ class HarmoniumBP extends Run {
     const { model } = this;
     let row = 0;
     this.free.forEach((g, f) => {
-      const width = model.widths[g], kind = model.kinds[g], u = model.first[g];
+      const width = model.widths[g],
+        kind = model.kinds[g],
+        u = model.first[g];
       let mean = 1 / (kind === "category" ? width : 2);
       if (kind === "real") mean = model.fields[u] / model.precision[u];
       if (kind === "nonnegative") {
@@ -534,7 +582,7 @@ class HarmoniumBP extends Run {
       for (let j = 0; j < n; j++) {
         let total = 0;
         for (let s = 0; s < width; s++) total += this.weight[(row + s) * n + j];
-        this.sent[f * n + j] = Math.exp(mean * total);
+        if (!this.shared) this.sent[f * n + j] = Math.exp(mean * total);
         this.atCols[j] += mean * total;
       }
       row += width;
@@ -543,14 +591,16 @@ class HarmoniumBP extends Run {
 
   /** Sums at the hidden units before the first round: known discrete units speak neutrally too. */
   _firstColumns(n) {
-    const x = this.known.neutral(), { model } = this;
+    const x = this.known.neutral(),
+      { model } = this;
     for (const g of this.free) x.fill(0, model.first[g], model.first[g] + model.widths[g]);
     const all = model.hiddenFields(x);
     return Float64Array.from({ length: n }, (_, j) => all[this.cols[j]] - this.hiddenBias[j]);
   }
 
   step() {
-    const beforeRows = Float64Array.from(this.atRows), before = Float64Array.from(this.atCols);
+    const beforeRows = Float64Array.from(this.atRows),
+      before = Float64Array.from(this.atCols);
     if (this.model.hasLines) {
       this._answer(this.rounds === 0 ? this.firstCols : null);
       this._tell();
@@ -570,9 +620,12 @@ class HarmoniumBP extends Run {
 
   /** Visible variables to hidden units. */
   _tell() {
-    const { model } = this, n = this.cols.length, sums = this.atCols.fill(0);
+    const { model } = this,
+      n = this.cols.length,
+      sums = this.atCols.fill(0);
     const product = new Float64Array(n).fill(1);
-    let row = 0, waiting = 0;
+    let row = 0,
+      waiting = 0;
     this.free.forEach((g, f) => {
       const kind = model.kinds[g];
       if (kind === "binary") this._tellBinary(row, f, n, product);
@@ -590,7 +643,9 @@ class HarmoniumBP extends Run {
   _tellBinary(row, f, n, product) {
     const { H, K, back, odds, sent, damping } = this;
     const O = this._clip(this.fields[row] + this.atRows[row]);
-    const at = row * n, to = f * n, from = row * H;
+    const at = row * n,
+      to = f * n,
+      from = row * H;
     for (let j = 0; j < H; j++) {
       const s = back[from + j];
       let r = (s + O * odds[at + j]) / (s + O);
@@ -608,12 +663,14 @@ class HarmoniumBP extends Run {
   }
 
   _tellCategory(row, f, n, width, product) {
-    const { H, back, odds, sent, damping } = this, own = new Float64Array(width);
+    const { H, back, odds, sent, damping } = this,
+      own = new Float64Array(width);
     for (let s = 0; s < width; s++) own[s] = this.fields[row + s] + this.atRows[row + s];
     const top = Math.max(...own);
     for (let s = 0; s < width; s++) own[s] = Math.exp(Math.max(own[s] - top, -this.most));
     for (let j = 0; j < H; j++) {
-      let up = 0, down = 0;
+      let up = 0,
+        down = 0;
       for (let s = 0; s < width; s++) {
         const cavity = own[s] / back[(row + s) * H + j];
         up += cavity * odds[(row + s) * n + j];
@@ -628,10 +685,12 @@ class HarmoniumBP extends Run {
 
   /** log of the mean of exp(w x), without the hidden unit's own say. */
   _tellLine(row, f, n, kind, product) {
-    const odds = this.lineOdds[f], weight = this.weight.subarray(row * n, row * n + n);
+    const odds = this.lineOdds[f],
+      weight = this.weight.subarray(row * n, row * n + n);
     const u = this.rows[row];
     const { x, logs } = lineNodes(kind, this.fields[row], this.model.precision[u], odds, weight);
-    const up = new Float64Array(NODES), down = new Float64Array(NODES);
+    const up = new Float64Array(NODES),
+      down = new Float64Array(NODES);
     for (let j = 0; j < n; j++) {
       for (let k = 0; k < NODES; k++) {
         down[k] = logs[k] - message(odds[j], weight[j] * x[k]);
@@ -646,15 +705,20 @@ class HarmoniumBP extends Run {
 
   /** Hidden units to visible ones, given the messages that were sent (or the first sums). */
   _answer(extra = null) {
-    const { model, H, K } = this, n = this.cols.length;
-    const totals = Float64Array.from(this.atCols, (v, j) => v + this.hiddenBias[j] + (extra ? extra[j] : 0));
+    const { model, H, K } = this,
+      n = this.cols.length;
+    const totals = Float64Array.from(
+      this.atCols,
+      (v, j) => v + this.hiddenBias[j] + (extra ? extra[j] : 0),
+    );
     const C = totals.map((v) => this._clip(v));
     const z = K ? totals.slice(H) : null;
     if (z) normalise(z);
     let row = 0;
     this.lineOdds = [];
     this.free.forEach((g, f) => {
-      const kind = model.kinds[g], width = model.widths[g];
+      const kind = model.kinds[g],
+        width = model.widths[g];
       if (kind === "binary" || kind === "category") {
         for (let s = 0; s < width; s++) this._answerUnit(row + s, f, n, C, z);
       } else this.lineOdds[f] = totals.map((v, j) => v - Math.log(this.sent[f * n + j]));
@@ -663,8 +727,12 @@ class HarmoniumBP extends Run {
   }
 
   _answerUnit(row, f, n, C, z) {
-    const { H, K, back, odds, sent, damping, group } = this, at = row * n, to = row * H, from = f * n;
-    let product = 1, sum = 0;
+    const { H, K, back, odds, sent, damping, group } = this,
+      at = row * n,
+      to = row * H,
+      from = f * n;
+    let product = 1,
+      sum = 0;
     for (let j = 0; j < H; j++) {
       const r = sent[from + j];
       let s = (r + C[j] * odds[at + j]) / (r + C[j]);
@@ -677,7 +745,8 @@ class HarmoniumBP extends Run {
       }
     }
     if (K) {
-      let up = 0, down = 0;
+      let up = 0,
+        down = 0;
       for (let k = 0; k < K; k++) {
         const cavity = z[k] / sent[from + H + k];
         up += cavity * odds[at + H + k];
@@ -694,10 +763,13 @@ class HarmoniumBP extends Run {
   beliefs() {
     const { model, known } = this;
     if (model.hasLines) this._answer(this.rounds === 0 ? this.firstCols : null);
-    const mean = Float64Array.from(known.units), variance = new Float64Array(model.n);
+    const mean = Float64Array.from(known.units),
+      variance = new Float64Array(model.n);
     let row = 0;
     this.free.forEach((g, f) => {
-      const width = model.widths[g], at = model.first[g], kind = model.kinds[g];
+      const width = model.widths[g],
+        at = model.first[g],
+        kind = model.kinds[g];
       if (kind === "binary") mean[at] = sigmoid(this.fields[row] + this.atRows[row]);
       else if (kind === "category") {
         const part = mean.subarray(at, at + width);
@@ -713,10 +785,13 @@ class HarmoniumBP extends Run {
   }
 
   _lineBelief(row, f, at, kind, mean, variance) {
-    const n = this.cols.length, weight = this.weight.subarray(row * n, row * n + n);
+    const n = this.cols.length,
+      weight = this.weight.subarray(row * n, row * n + n);
     const setting = [kind, this.fields[row], this.model.precision[at], this.lineOdds[f], weight];
-    const { x, logs } = lineNodes(...setting), whole = logSumExp(logs);
-    let first = 0, second = 0;
+    const { x, logs } = lineNodes(...setting),
+      whole = logSumExp(logs);
+    let first = 0,
+      second = 0;
     for (let k = 0; k < NODES; k++) {
       const share = Math.exp(logs[k] - whole);
       first += share * x[k];
@@ -728,7 +803,8 @@ class HarmoniumBP extends Run {
   }
 
   _hidden() {
-    const { model, known } = this, f = new Float64Array(model.J);
+    const { model, known } = this,
+      f = new Float64Array(model.J);
     this.cols.forEach((j, i) => (f[j] = this.hiddenBias[i] + this.atCols[i]));
     return model.hiddenMeans(f, known);
   }
@@ -739,22 +815,23 @@ class HarmoniumBP extends Run {
    * Without continuous units the hidden ones are taken with what visible ones would send now.
    */
   logZ() {
-    const { model, H, K } = this, kept = [this.sent.slice(), this.atCols.slice(), this.damping];
+    const { model, H, K } = this,
+      kept = [this.sent.slice(), this.atCols.slice(), this.damping];
     if (model.hasLines) this._answer(this.rounds === 0 ? this.firstCols : null);
-    else {
-      this.damping = 0;
-      this._tell();
-    }
-    let total = this.offset;
-    for (let j = 0; j < H; j++) total += softplus(this.hiddenBias[j] + this.atCols[j]);
-    if (K) total += logSumExp(this.atCols.slice(H).map((v, k) => v + this.hiddenBias[H + k]));
+    let total = this.offset - (model.hasLines ? this._pairsAtHidden() : this._pairsAtVisible());
     let row = 0;
     this.free.forEach((g, f) => {
       total += this._variableLogZ(row, f, model.kinds[g], model.widths[g]);
       row += model.widths[g];
     });
-    total -= model.hasLines ? this._pairsAtHidden() : this._pairsAtVisible();
+    if (!model.hasLines) {
+      this.damping = 0;
+      this._tell();
+    }
+    for (let j = 0; j < H; j++) total += softplus(this.hiddenBias[j] + this.atCols[j]);
+    if (K) total += logSumExp(this.atCols.slice(H).map((v, k) => v + this.hiddenBias[H + k]));
     [this.sent, this.atCols, this.damping] = kept;
+    if (this.shared) this.back = this.sent;
     return total;
   }
 
@@ -766,12 +843,16 @@ class HarmoniumBP extends Run {
   }
 
   _totals(row, width) {
-    return Float64Array.from({ length: width }, (_, s) => this.fields[row + s] + this.atRows[row + s]);
+    return Float64Array.from(
+      { length: width },
+      (_, s) => this.fields[row + s] + this.atRows[row + s],
+    );
   }
 
   /** Σ_ij log Σ_h n_j(h) m_ij(h): the cavity of the hidden unit and the message into it. */
   _pairsAtHidden() {
-    const { H, sent } = this, n = this.cols.length;
+    const { H, sent } = this,
+      n = this.cols.length;
     let total = 0;
     for (let f = 0; f < this.free.length; f++) {
       for (let j = 0; j < H; j++) {
@@ -785,9 +866,11 @@ class HarmoniumBP extends Run {
   /** Σ_ij log Σ_v n_i(v) m_ji(v): the cavity of the visible variable and the message into it. */
   _pairsAtVisible() {
     const { model, H, K, back } = this;
-    let total = 0, row = 0;
+    let total = 0,
+      row = 0;
     for (const g of this.free) {
-      const width = model.widths[g], own = this._totals(row, width);
+      const width = model.widths[g],
+        own = this._totals(row, width);
       if (model.kinds[g] === "binary") {
         for (let j = 0; j < H; j++) {
           const m = Math.log(back[row * H + j]);
@@ -796,7 +879,8 @@ class HarmoniumBP extends Run {
         if (K) total += message(own[0] - Math.log(this.fromZ[row]), Math.log(this.fromZ[row]));
       } else {
         const whole = logSumExp(own);
-        for (let j = 0; j < H; j++) total += whole - logSumExp(own.map((v, s) => v - Math.log(back[(row + s) * H + j])));
+        for (let j = 0; j < H; j++)
+          total += whole - logSumExp(own.map((v, s) => v - Math.log(back[(row + s) * H + j])));
       }
       row += width;
     }
@@ -838,7 +922,8 @@ class HarmoniumMF extends Run {
   }
 
   step() {
-    const { model, known } = this, mean = Float64Array.from(this.mean);
+    const { model, known } = this,
+      mean = Float64Array.from(this.mean);
     const hidden = Float64Array.from(this.hidden);
     model.visibleMeans(model.visibleFields(hidden, this.fields), known, this.mean);
     model.hiddenMeans(model.hiddenFields(this.mean, this.hiddenFields), known, this.hidden);
@@ -848,8 +933,10 @@ class HarmoniumMF extends Run {
   }
 
   beliefs() {
-    const { model, known } = this, mean = Float64Array.from(this.mean);
-    const variance = new Float64Array(model.n), fresh = new Float64Array(model.n);
+    const { model, known } = this,
+      mean = Float64Array.from(this.mean);
+    const variance = new Float64Array(model.n),
+      fresh = new Float64Array(model.n);
     model.visibleMeans(model.visibleFields(this.hidden), known, fresh, variance);
     model.kinds.forEach((kind, g) => {
       const at = model.first[g];
@@ -861,7 +948,8 @@ class HarmoniumMF extends Run {
 
   /** The lower bound: what the means give, and the entropies. */
   logZ() {
-    const { model, known } = this, { mean, hidden } = this.beliefs();
+    const { model, known } = this,
+      { mean, hidden } = this.beliefs();
     const f = model.visibleFields(hidden);
     let total = model.offset;
     for (let j = 0; j < model.J; j++) total += model.hiddenBias[j] * hidden[j];
@@ -873,7 +961,9 @@ class HarmoniumMF extends Run {
         if ((kind === "real" || kind === "nonnegative") && !known.has[g]) {
           total += lineUnit(kind, f[u], model.precision[u]).logZ;
         } else {
-          total += mean[u] * (f[u] - 0.5 * model.precision[u] * mean[u]) + entropy(mean[u]) * !known.has[g];
+          total +=
+            mean[u] * (f[u] - 0.5 * model.precision[u] * mean[u]) +
+            entropy(mean[u]) * !known.has[g];
           if (kind === "binary" && !known.has[g]) total += entropy(1 - mean[u]);
         }
       }
@@ -893,7 +983,9 @@ class HarmoniumTAP extends Run {
     this.reaction = new Float64Array(size);
     this.precision = new Float64Array(size);
     this.precision.set(model.precision);
-    this.kind = Array.from({ length: size }, (_, i) => (i < model.n ? model.kinds[model.owner[i]] : "binary"));
+    this.kind = Array.from({ length: size }, (_, i) =>
+      i < model.n ? model.kinds[model.owner[i]] : "binary",
+    );
     this.held = new Float64Array(size).fill(NaN);
     for (let u = 0; u < model.n; u++) if (known.has[model.owner[u]]) this.held[u] = known.units[u];
     this.held.set(known.hidden, model.n);
@@ -901,7 +993,10 @@ class HarmoniumTAP extends Run {
 
   /** Natural parameters of every unit in the field of the others: l = b + W m - s m, r = w - s. */
   _natural(mean) {
-    const { model } = this, size = mean.length, l = new Float64Array(size), r = new Float64Array(size);
+    const { model } = this,
+      size = mean.length,
+      l = new Float64Array(size),
+      r = new Float64Array(size);
     model.visibleFields(mean.subarray(model.n), l.subarray(0, model.n));
     model.hiddenFields(mean.subarray(0, model.n), l.subarray(model.n));
     for (let i = 0; i < size; i++) {
@@ -916,14 +1011,17 @@ class HarmoniumTAP extends Run {
   /** Log normaliser, mean and variance of unit i with density exp(l x - r x² / 2). */
   _unit(i, l, r) {
     const held = this.held[i];
-    if (!Number.isNaN(held)) return { logZ: l * held - 0.5 * r * held * held, mean: held, variance: 0 };
+    if (!Number.isNaN(held))
+      return { logZ: l * held - 0.5 * r * held * held, mean: held, variance: 0 };
     if (this.kind[i] !== "binary") return lineUnit(this.kind[i], l, r);
     const mean = sigmoid(l - 0.5 * r);
     return { logZ: softplus(l - 0.5 * r), mean, variance: mean * (1 - mean) };
   }
 
   _site() {
-    const { l, r } = this._natural(this.mean), mean = new Float64Array(l.length), variance = new Float64Array(l.length);
+    const { l, r } = this._natural(this.mean),
+      mean = new Float64Array(l.length),
+      variance = new Float64Array(l.length);
     for (let i = 0; i < l.length; i++) {
       const unit = this._unit(i, l[i], r[i]);
       mean[i] = unit.mean;
@@ -934,9 +1032,11 @@ class HarmoniumTAP extends Run {
 
   /** Σ W² var at every unit. */
   _reactions(variance) {
-    const { n, J, weights } = this.model, out = new Float64Array(n + J);
+    const { n, J, weights } = this.model,
+      out = new Float64Array(n + J);
     for (let u = 0; u < n; u++) {
-      const v = variance[u], at = u * J;
+      const v = variance[u],
+        at = u * J;
       let total = 0;
       for (let j = 0; j < J; j++) {
         const square = weights[at + j] * weights[at + j];
@@ -968,18 +1068,23 @@ class HarmoniumTAP extends Run {
   }
 
   beliefs() {
-    const { mean, variance } = this._site(), { n } = this.model;
+    const { mean, variance } = this._site(),
+      { n } = this.model;
     return { mean: mean.slice(0, n), variance: variance.slice(0, n), hidden: mean.slice(n) };
   }
 
   /** Minus the free energy to second order. */
   logZ() {
-    const { model } = this, { mean, variance } = this._site(), { l, r } = this._natural(mean);
-    const direct = this._reactions(variance), f = model.visibleFields(mean.subarray(model.n));
+    const { model } = this,
+      { mean, variance } = this._site(),
+      { l, r } = this._natural(mean);
+    const direct = this._reactions(variance),
+      f = model.visibleFields(mean.subarray(model.n));
     let total = model.offset;
     for (let i = 0; i < mean.length; i++) {
       const second = variance[i] + mean[i] * mean[i];
-      total += this._unit(i, l[i], r[i]).logZ - l[i] * mean[i] + 0.5 * (r[i] - this.precision[i]) * second;
+      total +=
+        this._unit(i, l[i], r[i]).logZ - l[i] * mean[i] + 0.5 * (r[i] - this.precision[i]) * second;
       total += (i < model.n ? f[i] : model.hiddenBias[i - model.n]) * mean[i];
       total += variance[i] * (0.5 * this.reaction[i] - 0.25 * direct[i]);
     }
@@ -994,16 +1099,23 @@ class HarmoniumExact extends Run {
   constructor(model, known) {
     super(0, 1);
     Object.assign(this, { model, known });
-    const hidden = known.hiddenStates(), visible = known.visibleStates();
+    const hidden = known.hiddenStates(),
+      visible = known.visibleStates();
     if (Math.min(hidden, visible) > HarmoniumExact.MOST) {
-      throw new Error(`Exact answers need ${Math.min(hidden, visible)} states; at most ${HarmoniumExact.MOST} here.`);
+      throw new Error(
+        `Exact answers need ${Math.min(hidden, visible)} states; at most ${HarmoniumExact.MOST} here.`,
+      );
     }
     this.byHidden = hidden <= visible;
   }
 
   step() {
     const { model } = this;
-    this.sums = { mean: new Float64Array(model.n), second: new Float64Array(model.n), hidden: new Float64Array(model.J) };
+    this.sums = {
+      mean: new Float64Array(model.n),
+      second: new Float64Array(model.n),
+      hidden: new Float64Array(model.J),
+    };
     this.top = -Infinity;
     this.total = 0;
     const visit = this.byHidden ? this._atHidden.bind(this) : this._atVisible.bind(this);
@@ -1021,26 +1133,30 @@ class HarmoniumExact extends Run {
       return all.filter(({ g }) => !known.has[g]);
     }
     const found = [];
-    for (let j = 0; j < model.H; j++) if (Number.isNaN(known.hidden[j])) found.push({ at: j, width: 1 });
+    for (let j = 0; j < model.H; j++)
+      if (Number.isNaN(known.hidden[j])) found.push({ at: j, width: 1 });
     if (model.K && known.component < 0) found.push({ at: model.H, width: model.K });
     return found;
   }
 
   _atHidden(state) {
-    const { model, known } = this, h = new Float64Array(model.J);
+    const { model, known } = this,
+      h = new Float64Array(model.J);
     known.hidden.forEach((value, j) => (h[j] = value === 1 ? 1 : 0));
     if (known.component >= 0) h[model.H + known.component] = 1;
     for (const [at, value] of state) h[at] = value;
     const f = model.visibleFields(h);
     let log = model.offset + model.visibleLogSum(f, known);
     for (let j = 0; j < model.J; j++) log += h[j] * model.hiddenBias[j];
-    const mean = new Float64Array(model.n), variance = new Float64Array(model.n);
+    const mean = new Float64Array(model.n),
+      variance = new Float64Array(model.n);
     model.visibleMeans(f, known, mean, variance);
     this._add(log, mean, variance, h);
   }
 
   _atVisible(state) {
-    const { model, known } = this, x = Float64Array.from(known.units);
+    const { model, known } = this,
+      x = Float64Array.from(known.units);
     for (const [at, value] of state) x[at] = value;
     const hidden = model.hiddenMeans(model.hiddenFields(x), known);
     this._add(model.logWeight(x, known), x, new Float64Array(model.n), hidden);
@@ -1049,11 +1165,13 @@ class HarmoniumExact extends Run {
   _add(log, mean, variance, hidden) {
     if (log > this.top) {
       const shrink = Math.exp(this.top - log);
-      for (const sum of Object.values(this.sums)) for (let i = 0; i < sum.length; i++) sum[i] *= shrink;
+      for (const sum of Object.values(this.sums))
+        for (let i = 0; i < sum.length; i++) sum[i] *= shrink;
       this.total *= shrink;
       this.top = log;
     }
-    const weight = Math.exp(log - this.top), { sums } = this;
+    const weight = Math.exp(log - this.top),
+      { sums } = this;
     this.total += weight;
     for (let u = 0; u < mean.length; u++) {
       sums.mean[u] += weight * mean[u];
@@ -1078,7 +1196,8 @@ class HarmoniumExact extends Run {
 /** Call `visit` with [[unit, value], ...] for all states of variables {at, width}. */
 function enumerate(variables, visit, state = []) {
   if (state.length === 0 && variables.length === 0) return visit([]);
-  const digits = variables.map(() => 0), sizes = variables.map((v) => Math.max(v.width, 2));
+  const digits = variables.map(() => 0),
+    sizes = variables.map((v) => Math.max(v.width, 2));
   for (;;) {
     visit(variables.map((v, i) => (v.width === 1 ? [v.at, digits[i]] : [v.at + digits[i], 1])));
     let i = 0;
@@ -1092,13 +1211,23 @@ function enumerate(variables, visit, state = []) {
  * that exchange their states, of which the coldest counts.
  */
 class Chains extends Run {
-  constructor(model, known, { chains = 4, seed = 0, burnIn = 50, tempered = false, iterations = 2000 } = {}) {
+  constructor(
+    model,
+    known,
+    { chains = 4, seed = 0, burnIn = 50, tempered = false, iterations = 2000 } = {},
+  ) {
     super(-1, iterations);
     Object.assign(this, { model, known, burnIn, tempered });
     this.random = new Random(seed);
-    this.betas = Array.from({ length: chains }, (_, k) => (tempered ? 1 - (0.7 * k) / Math.max(chains - 1, 1) : 1));
+    this.betas = Array.from({ length: chains }, (_, k) =>
+      tempered ? 1 - (0.7 * k) / Math.max(chains - 1, 1) : 1,
+    );
     this.chains = this.betas.map(() => ({ v: this._draw(null, 1), h: new Float64Array(model.J) }));
-    this.sums = { mean: new Float64Array(model.n), second: new Float64Array(model.n), hidden: new Float64Array(model.J) };
+    this.sums = {
+      mean: new Float64Array(model.n),
+      second: new Float64Array(model.n),
+      hidden: new Float64Array(model.J),
+    };
     this.weight = 0;
     this.swaps = 0;
   }
@@ -1109,17 +1238,22 @@ class Chains extends Run {
   }
 
   _draw(f, beta) {
-    const { model, known, random } = this, x = Float64Array.from(known.units);
+    const { model, known, random } = this,
+      x = Float64Array.from(known.units);
     for (let g = 0; g < model.kinds.length; g++) {
       if (known.has[g]) continue;
-      const at = model.first[g], kind = model.kinds[g];
+      const at = model.first[g],
+        kind = model.kinds[g];
       if (kind === "binary") x[at] = random.uniform() < (f ? sigmoid(beta * f[at]) : 0.5) ? 1 : 0;
       else if (kind === "category") {
-        const part = f ? f.slice(at, at + model.widths[g]).map((v) => beta * v) : new Float64Array(model.widths[g]);
+        const part = f
+          ? f.slice(at, at + model.widths[g]).map((v) => beta * v)
+          : new Float64Array(model.widths[g]);
         normalise(part);
         x[at + random.state_of(part)] = 1;
       } else {
-        const l = beta * (f ? f[at] : model.fields[at]), r = beta * model.precision[at];
+        const l = beta * (f ? f[at] : model.fields[at]),
+          r = beta * model.precision[at];
         x[at] = kind === "real" ? l / r + random.normal() / Math.sqrt(r) : random.rectified(l, r);
       }
     }
@@ -1129,7 +1263,9 @@ class Chains extends Run {
   _drawHidden(f, beta, out) {
     const { model, known, random } = this;
     for (let j = 0; j < model.H; j++) {
-      out[j] = Number.isNaN(known.hidden[j]) ? +(random.uniform() < sigmoid(beta * f[j])) : known.hidden[j];
+      out[j] = Number.isNaN(known.hidden[j])
+        ? +(random.uniform() < sigmoid(beta * f[j]))
+        : known.hidden[j];
     }
     if (model.K) {
       const part = f.slice(model.H).map((v) => beta * v);
@@ -1143,7 +1279,8 @@ class Chains extends Run {
     const { model, known } = this;
     this.rounds += 1;
     this.chains.forEach((chain, k) => {
-      const beta = this.betas[k], fields = model.hiddenFields(chain.v);
+      const beta = this.betas[k],
+        fields = model.hiddenFields(chain.v);
       this._drawHidden(fields, beta, chain.h);
       const f = model.visibleFields(chain.h);
       if (beta === 1 && this.rounds > this.burnIn) this._collect(f, fields);
@@ -1155,7 +1292,8 @@ class Chains extends Run {
 
   _collect(f, hiddenFields) {
     const { model, known, sums } = this;
-    const mean = new Float64Array(model.n), variance = new Float64Array(model.n);
+    const mean = new Float64Array(model.n),
+      variance = new Float64Array(model.n);
     model.visibleMeans(f, known, mean, variance);
     const hidden = model.hiddenMeans(hiddenFields, known);
     for (let u = 0; u < mean.length; u++) {
@@ -1170,12 +1308,18 @@ class Chains extends Run {
     const f = this.model.hiddenFields(v);
     let total = 0;
     for (let j = 0; j < f.length; j++) total += h[j] * f[j];
-    for (let u = 0; u < v.length; u++) total += v[u] * (this.model.fields[u] - 0.5 * this.model.precision[u] * v[u]);
+    for (let u = 0; u < v.length; u++)
+      total += v[u] * (this.model.fields[u] - 0.5 * this.model.precision[u] * v[u]);
     return total;
   }
 
   _exchange() {
-    for (const chain of this.chains) this._drawHidden(this.model.hiddenFields(chain.v), this.betas[this.chains.indexOf(chain)], chain.h);
+    for (const chain of this.chains)
+      this._drawHidden(
+        this.model.hiddenFields(chain.v),
+        this.betas[this.chains.indexOf(chain)],
+        chain.h,
+      );
     for (let k = this.rounds % 2; k + 1 < this.chains.length; k += 2) {
       const [a, b] = [this.chains[k], this.chains[k + 1]];
       const log = (this.betas[k] - this.betas[k + 1]) * (this._value(b) - this._value(a));
@@ -1189,11 +1333,15 @@ class Chains extends Run {
   beliefs() {
     const { model, known } = this;
     if (!this.weight) {
-      const h = new Float64Array(model.J), mean = new Float64Array(model.n), variance = new Float64Array(model.n);
+      const h = new Float64Array(model.J),
+        mean = new Float64Array(model.n),
+        variance = new Float64Array(model.n);
       const count = this.tempered ? 1 : this.chains.length;
       for (let k = 0; k < count; k++) {
         this.chains[k].v.forEach((x, u) => (mean[u] += x / count));
-        model.hiddenMeans(model.hiddenFields(this.chains[k].v), known).forEach((x, j) => (h[j] += x / count));
+        model
+          .hiddenMeans(model.hiddenFields(this.chains[k].v), known)
+          .forEach((x, j) => (h[j] += x / count));
       }
       mean.forEach((m, u) => (variance[u] = Math.max(m * (1 - m), 0)));
       return { mean, variance, hidden: h };
@@ -1214,7 +1362,9 @@ class Chains extends Run {
  */
 export function completion(model, evidence, starts) {
   const known = new Known(model, evidence);
-  let best = null, top = -Infinity;
+  const small = model.n * model.J < 50000;
+  let best = null,
+    top = -Infinity;
   for (const start of starts) {
     let x = sharpen(model, known, Float64Array.from(start));
     for (let pass = 0; pass < 30; pass++) {
@@ -1223,10 +1373,10 @@ export function completion(model, evidence, starts) {
       if (largest(next, x) === 0) break;
       x = next;
     }
-    const value = climb(model, known, x);
+    const value = small ? climb(model, known, x) : model.logWeight(x, known);
     if (value > top) [best, top] = [x, value];
   }
-  return { x: best, value: top };
+  return { x: best, value: small ? top : climb(model, known, best, 1) };
 }
 
 /** The best state of every free variable alone: of means, or of fields. */
@@ -1234,7 +1384,8 @@ function sharpen(model, known, values, fields = false) {
   const x = Float64Array.from(known.units);
   for (let g = 0; g < model.kinds.length; g++) {
     if (known.has[g]) continue;
-    const at = model.first[g], kind = model.kinds[g];
+    const at = model.first[g],
+      kind = model.kinds[g];
     if (kind === "binary") x[at] = values[at] > (fields ? 0 : 0.5) ? 1 : 0;
     else if (kind === "category") {
       let top = at;
@@ -1250,15 +1401,19 @@ function sharpen(model, known, values, fields = false) {
 
 /** Flip single binary units while log p(v) grows; returns it. */
 function climb(model, known, x, passes = 3) {
-  const f = model.hiddenFields(x), moved = new Float64Array(model.J);
+  const f = model.hiddenFields(x),
+    moved = new Float64Array(model.J);
   let value = model.logWeight(x, known);
   for (let pass = 0; pass < passes; pass++) {
     let better = false;
     for (let g = 0; g < model.kinds.length; g++) {
       if (known.has[g] || model.kinds[g] !== "binary") continue;
-      const u = model.first[g], sign = 1 - 2 * x[u], at = u * model.J;
+      const u = model.first[g],
+        sign = 1 - 2 * x[u],
+        at = u * model.J;
       for (let j = 0; j < model.J; j++) moved[j] = f[j] + sign * model.weights[at + j];
-      const gain = sign * model.fields[u] + model.hiddenLogSum(moved, known) - model.hiddenLogSum(f, known);
+      const gain =
+        sign * model.fields[u] + model.hiddenLogSum(moved, known) - model.hiddenLogSum(f, known);
       if (gain <= 1e-12) continue;
       x[u] = 1 - x[u];
       f.set(moved);
@@ -1286,7 +1441,8 @@ export class FactorGraph {
   }
 
   refusal(method) {
-    if (method === "tap" || method === "tempered") return "Factor graphs are not asked by this method here.";
+    if (method === "tap" || method === "tempered")
+      return "Factor graphs are not asked by this method here.";
     return null;
   }
 
@@ -1300,7 +1456,8 @@ export class FactorGraph {
 
   /** The graph given evidence {variable: state}: tables cut, known variables alone. */
   given(evidence) {
-    const scopes = [], tables = [];
+    const scopes = [],
+      tables = [];
     this.scopes.forEach((scope, k) => {
       const kept = scope.filter((v) => evidence[v] === undefined);
       scopes.push(kept);
@@ -1310,12 +1467,19 @@ export class FactorGraph {
   }
 
   _cut(k, kept, evidence) {
-    const steps = strides(this.scopes[k], this.cards), table = this.tables[k];
+    const steps = strides(this.scopes[k], this.cards),
+      table = this.tables[k];
     let base = 0;
-    this.scopes[k].forEach((v, i) => (base += evidence[v] === undefined ? 0 : evidence[v] * steps[i]));
+    this.scopes[k].forEach(
+      (v, i) => (base += evidence[v] === undefined ? 0 : evidence[v] * steps[i]),
+    );
     const own = kept.map((v) => steps[this.scopes[k].indexOf(v)]);
     const out = new Float64Array(kept.reduce((size, v) => size * this.cards[v], 1));
-    walk(kept.map((v) => this.cards[v]), [own], (i, [at]) => (out[i] = table[base + at]));
+    walk(
+      kept.map((v) => this.cards[v]),
+      [own],
+      (i, [at]) => (out[i] = table[base + at]),
+    );
     return out;
   }
 
@@ -1342,7 +1506,8 @@ function strides(scope, cards) {
 
 /** Visit all states of a shape with the places that some strides give them. */
 function walk(shape, steps, visit) {
-  const digits = new Int32Array(shape.length), at = steps.map(() => 0);
+  const digits = new Int32Array(shape.length),
+    at = steps.map(() => 0);
   const size = shape.reduce((a, b) => a * b, 1);
   for (let i = 0; i < size; i++) {
     visit(i, at, digits);
@@ -1380,8 +1545,12 @@ class GraphBP extends Run {
     Object.assign(this, { whole: graph, graph: graph.given(evidence), evidence, damping });
     const { cards, scopes } = this.graph;
     this.known = known(graph, evidence);
-    this.toVariable = scopes.map((scope) => scope.map((v) => new Float64Array(cards[v]).fill(1 / cards[v])));
-    this.toFactor = scopes.map((scope) => scope.map((v) => new Float64Array(cards[v]).fill(1 / cards[v])));
+    this.toVariable = scopes.map((scope) =>
+      scope.map((v) => new Float64Array(cards[v]).fill(1 / cards[v])),
+    );
+    this.toFactor = scopes.map((scope) =>
+      scope.map((v) => new Float64Array(cards[v]).fill(1 / cards[v])),
+    );
     this.moved = scopes.map((scope) => scope.map(() => 0));
   }
 
@@ -1392,7 +1561,8 @@ class GraphBP extends Run {
     this.graph.scopes.forEach((scope, k) => {
       const fresh = this._send(k);
       scope.forEach((_, i) => {
-        const old = this.toVariable[k][i], next = fresh[i];
+        const old = this.toVariable[k][i],
+          next = fresh[i];
         if (this.damping) {
           for (let s = 0; s < next.length; s++) next[s] = mix(next[s], old[s], this.damping);
           scale(next);
@@ -1423,17 +1593,23 @@ class GraphBP extends Run {
 
   /** Messages of factor k to all of its variables. */
   _send(k) {
-    const { cards, scopes, tables } = this.graph, scope = scopes[k], into = this.toFactor[k];
+    const { cards, scopes, tables } = this.graph,
+      scope = scopes[k],
+      into = this.toFactor[k];
     const out = scope.map((v) => new Float64Array(cards[v]));
-    walk(scope.map((v) => cards[v]), [], (at, _, digits) => {
-      const entry = tables[k][at];
-      if (entry === 0) return;
-      for (let i = 0; i < scope.length; i++) {
-        let product = entry;
-        for (let m = 0; m < scope.length; m++) if (m !== i) product *= into[m][digits[m]];
-        out[i][digits[i]] += product;
-      }
-    });
+    walk(
+      scope.map((v) => cards[v]),
+      [],
+      (at, _, digits) => {
+        const entry = tables[k][at];
+        if (entry === 0) return;
+        for (let i = 0; i < scope.length; i++) {
+          let product = entry;
+          for (let m = 0; m < scope.length; m++) if (m !== i) product *= into[m][digits[m]];
+          out[i][digits[i]] += product;
+        }
+      },
+    );
     out.forEach(scale);
     return out;
   }
@@ -1463,11 +1639,15 @@ class GraphBP extends Run {
     graph.cards.forEach((_, v) => (total += this._belief(v).log));
     graph.scopes.forEach((scope, k) => {
       let sum = 0;
-      walk(scope.map((v) => graph.cards[v]), [], (at, _, digits) => {
-        let product = graph.tables[k][at];
-        for (let i = 0; i < scope.length; i++) product *= this.toFactor[k][i][digits[i]];
-        sum += product;
-      });
+      walk(
+        scope.map((v) => graph.cards[v]),
+        [],
+        (at, _, digits) => {
+          let product = graph.tables[k][at];
+          for (let i = 0; i < scope.length; i++) product *= this.toFactor[k][i][digits[i]];
+          sum += product;
+        },
+      );
       total += Math.log(sum);
       scope.forEach((_, i) => {
         let pair = 0;
@@ -1507,12 +1687,18 @@ class GraphMF extends Run {
 
   /** Adds to `field` the expected logs of factor k for each state of v. */
   _expected(k, v, field) {
-    const { scopes, cards } = this.graph, scope = scopes[k], own = scope.indexOf(v);
-    walk(scope.map((u) => cards[u]), [], (at, _, digits) => {
-      let share = 1;
-      for (let i = 0; i < scope.length; i++) if (i !== own) share *= this.p[scope[i]][digits[i]];
-      if (share > 0) field[digits[own]] += share * this.logs[k][at];
-    });
+    const { scopes, cards } = this.graph,
+      scope = scopes[k],
+      own = scope.indexOf(v);
+    walk(
+      scope.map((u) => cards[u]),
+      [],
+      (at, _, digits) => {
+        let share = 1;
+        for (let i = 0; i < scope.length; i++) if (i !== own) share *= this.p[scope[i]][digits[i]];
+        if (share > 0) field[digits[own]] += share * this.logs[k][at];
+      },
+    );
   }
 
   beliefs() {
@@ -1523,11 +1709,15 @@ class GraphMF extends Run {
     const { graph } = this;
     let total = 0;
     graph.scopes.forEach((scope, k) =>
-      walk(scope.map((v) => graph.cards[v]), [], (at, _, digits) => {
-        let share = 1;
-        for (let i = 0; i < scope.length; i++) share *= this.p[scope[i]][digits[i]];
-        if (share > 0) total += share * this.logs[k][at];
-      }),
+      walk(
+        scope.map((v) => graph.cards[v]),
+        [],
+        (at, _, digits) => {
+          let share = 1;
+          for (let i = 0; i < scope.length; i++) share *= this.p[scope[i]][digits[i]];
+          if (share > 0) total += share * this.logs[k][at];
+        },
+      ),
     );
     for (const p of this.p) for (const x of p) total += entropy(x);
     return total;
@@ -1556,8 +1746,10 @@ class GraphGibbs extends Run {
       if (this.known[v]) return;
       const p = new Float64Array(states).fill(1);
       for (const k of graph.around[v]) {
-        const scope = graph.scopes[k], steps = this.steps[k];
-        let base = 0, own = 0;
+        const scope = graph.scopes[k],
+          steps = this.steps[k];
+        let base = 0,
+          own = 0;
         scope.forEach((u, i) => (u === v ? (own = steps[i]) : (base += x[u] * steps[i])));
         for (let s = 0; s < states; s++) p[s] *= graph.tables[k][base + s * own];
         scale(p);
@@ -1606,17 +1798,23 @@ class GraphExact extends Run {
 
   /** The buckets with their products, each variable summed (or maximised) out into its parent. */
   _upward(best) {
-    const { graph } = this, place = new Map(this.order.map((v, i) => [v, i]));
+    const { graph } = this,
+      place = new Map(this.order.map((v, i) => [v, i]));
     const buckets = this.order.map((v) => ({ v, parts: [], children: [] }));
     this.constant = 0;
     graph.scopes.forEach((scope, k) => {
       if (scope.length === 0) this.constant += Math.log(graph.tables[k][0]);
-      else buckets[Math.min(...scope.map((v) => place.get(v)))].parts.push({ scope, table: graph.tables[k] });
+      else
+        buckets[Math.min(...scope.map((v) => place.get(v)))].parts.push({
+          scope,
+          table: graph.tables[k],
+        });
     });
     buckets.forEach((bucket, i) => {
       bucket.scope = unionScope(bucket.v, bucket.parts);
       bucket.table = multiply(bucket.scope, bucket.parts, graph.cards);
-      const rest = bucket.scope.slice(1), up = reduceFirst(bucket, graph.cards, best);
+      const rest = bucket.scope.slice(1),
+        up = reduceFirst(bucket, graph.cards, best);
       const top = Math.max(...up);
       this.constant += Math.log(top);
       for (let s = 0; s < up.length; s++) up[s] = top > 0 ? up[s] / top : 0;
@@ -1639,7 +1837,10 @@ class GraphExact extends Run {
       if (bucket.parent !== undefined) {
         const down = marginal(this.buckets[bucket.parent], bucket.up.scope, cards);
         down.forEach((x, s) => (down[s] = bucket.up.table[s] > 0 ? x / bucket.up.table[s] : 0));
-        const parts = [{ scope: bucket.scope, table: bucket.table }, { scope: bucket.up.scope, table: down }];
+        const parts = [
+          { scope: bucket.scope, table: bucket.table },
+          { scope: bucket.up.scope, table: down },
+        ];
         bucket.table = multiply(bucket.scope, parts, cards);
       }
       scale(bucket.table);
@@ -1663,7 +1864,8 @@ class GraphExact extends Run {
     const x = this.graph.cards.map((_, v) => this.evidence[v] ?? 0);
     for (const bucket of [...this.buckets].reverse()) {
       const steps = strides(bucket.scope, this.graph.cards);
-      let base = 0, top = -1;
+      let base = 0,
+        top = -1;
       bucket.scope.forEach((v, i) => (base += i ? x[v] * steps[i] : 0));
       for (let s = 0; s < this.graph.cards[bucket.v]; s++) {
         const value = bucket.table[base + s * steps[0]];
@@ -1681,7 +1883,8 @@ function unionScope(v, parts) {
 }
 
 function multiply(scope, parts, cards) {
-  const shape = scope.map((v) => cards[v]), out = new Float64Array(shape.reduce((a, b) => a * b, 1)).fill(1);
+  const shape = scope.map((v) => cards[v]),
+    out = new Float64Array(shape.reduce((a, b) => a * b, 1)).fill(1);
   for (const part of parts) {
     const own = strides(part.scope, cards);
     const steps = scope.map((v) => (part.scope.includes(v) ? own[part.scope.indexOf(v)] : 0));
@@ -1692,7 +1895,9 @@ function multiply(scope, parts, cards) {
 
 /** The first variable of a bucket summed or maximised out. */
 function reduceFirst(bucket, cards, best) {
-  const states = cards[bucket.v], size = bucket.table.length / states, out = new Float64Array(size);
+  const states = cards[bucket.v],
+    size = bucket.table.length / states,
+    out = new Float64Array(size);
   for (let s = 0; s < states; s++) {
     for (let i = 0; i < size; i++) {
       const value = bucket.table[s * size + i];
@@ -1704,22 +1909,30 @@ function reduceFirst(bucket, cards, best) {
 
 /** The sums of a bucket's table over all but some of its variables. */
 function marginal(bucket, kept, cards) {
-  const out = new Float64Array(kept.reduce((size, v) => size * cards[v], 1)), own = strides(kept, cards);
+  const out = new Float64Array(kept.reduce((size, v) => size * cards[v], 1)),
+    own = strides(kept, cards);
   const steps = bucket.scope.map((v) => (kept.includes(v) ? own[kept.indexOf(v)] : 0));
-  walk(bucket.scope.map((v) => cards[v]), [steps], (i, [at]) => (out[at] += bucket.table[i]));
+  walk(
+    bucket.scope.map((v) => cards[v]),
+    [steps],
+    (i, [at]) => (out[at] += bucket.table[i]),
+  );
   return out;
 }
 
 /** A greedy order: next the variable whose bucket is smallest, then the one that adds fewest links. */
 export function eliminationOrder(graph, fixed, most) {
   const near = graph.cards.map(() => new Set());
-  for (const scope of graph.scopes) for (const a of scope) for (const b of scope) if (a !== b) near[a].add(b);
-  const left = new Set(graph.cards.map((_, v) => v).filter((v) => !fixed[v])), order = [];
+  for (const scope of graph.scopes)
+    for (const a of scope) for (const b of scope) if (a !== b) near[a].add(b);
+  const left = new Set(graph.cards.map((_, v) => v).filter((v) => !fixed[v])),
+    order = [];
   let entries = 0;
   const cost = (v) => [...near[v]].reduce((size, u) => size * graph.cards[u], graph.cards[v]);
   const costs = new Map([...left].map((v) => [v, cost(v)]));
   while (left.size) {
-    let next = -1, least = Infinity;
+    let next = -1,
+      least = Infinity;
     for (const v of left) if (costs.get(v) < least) [next, least] = [v, costs.get(v)];
     entries += least;
     if (next < 0 || entries > most) return { order: null, entries };
@@ -1741,13 +1954,17 @@ const ARRAYS = { float32: Float32Array, float64: Float64Array, float16: Uint16Ar
 
 /** An array from {dtype, data}; halves become singles. */
 export function unpack({ dtype, data }) {
-  const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  const text = atob(data),
+    bytes = new Uint8Array(text.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
   const found = new ARRAYS[dtype](bytes.buffer);
   return dtype === "float16" ? Float32Array.from(found, fromHalf) : found;
 }
 
 function fromHalf(bits) {
-  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, rest = bits & 1023;
+  const sign = bits & 0x8000 ? -1 : 1,
+    exponent = (bits >> 10) & 31,
+    rest = bits & 1023;
   if (exponent === 0) return sign * rest * 2 ** -24;
   return sign * (1 + rest / 1024) * 2 ** (exponent - 15);
 }
@@ -1764,7 +1981,10 @@ export function modelOf(payload) {
     return new FactorGraph(payload.cards, payload.scopes, tables);
   }
   const arrays = ["weights", "fields", "precision", "hiddenBias"];
-  return new Harmonium({ ...payload, ...Object.fromEntries(arrays.map((name) => [name, unpack(payload[name])])) });
+  return new Harmonium({
+    ...payload,
+    ...Object.fromEntries(arrays.map((name) => [name, unpack(payload[name])])),
+  });
 }
 
 const LIMITS = { bytes: 8 * 2 ** 20, variables: 300, entries: 2 ** 20 };
@@ -1773,19 +1993,26 @@ const LIMITS = { bytes: 8 * 2 ** 20, variables: 300, entries: 2 ** 20 };
 export function parseUai(text, limits = LIMITS) {
   const words = new Words(text);
   const kind = words.next("MARKOV or BAYES");
-  if (kind !== "MARKOV" && kind !== "BAYES") words.fail(`the file starts with “${kind.slice(0, 40)}”; wanted MARKOV or BAYES`);
+  if (kind !== "MARKOV" && kind !== "BAYES")
+    words.fail(`the file starts with “${kind.slice(0, 40)}”; wanted MARKOV or BAYES`);
   const n = words.whole("the number of variables");
   if (n > limits.variables) {
-    words.fail(`the network has ${n} variables; a page shows up to ${limits.variables}. Use “undirected solve” for it`);
+    words.fail(
+      `the network has ${n} variables; a page shows up to ${limits.variables}. Use “undirected solve” for it`,
+    );
   }
   const cards = words.wholes(n, "a number of states");
   if (cards.some((states) => states < 1)) words.fail("a variable has 0 states; wanted 1 or more");
-  const count = words.whole("the number of tables"), scopes = [];
-  if (count > limits.entries) words.fail(`the network has ${count} tables; a page takes up to ${limits.entries}`);
+  const count = words.whole("the number of tables"),
+    scopes = [];
+  if (count > limits.entries)
+    words.fail(`the network has ${count} tables; a page takes up to ${limits.entries}`);
   for (let k = 0; k < count; k++) {
     const scope = words.wholes(words.whole(`the size of scope ${k}`), `a variable of scope ${k}`);
-    if (scope.some((v) => v >= n)) words.fail(`scope ${k} is (${scope}); variables are 0 to ${n - 1}`);
-    if (new Set(scope).size < scope.length) words.fail(`scope ${k} names a variable twice: (${scope})`);
+    if (scope.some((v) => v >= n))
+      words.fail(`scope ${k} is (${scope}); variables are 0 to ${n - 1}`);
+    if (new Set(scope).size < scope.length)
+      words.fail(`scope ${k} names a variable twice: (${scope})`);
     scopes.push(scope);
   }
   return new FactorGraph(cards, scopes, readTables(words, cards, scopes, limits));
@@ -1794,10 +2021,14 @@ export function parseUai(text, limits = LIMITS) {
 function readTables(words, cards, scopes, limits) {
   let entries = 0;
   const tables = scopes.map((scope, k) => {
-    const size = words.whole(`the size of table ${k}`), wanted = scope.reduce((a, v) => a * cards[v], 1);
+    const size = words.whole(`the size of table ${k}`),
+      wanted = scope.reduce((a, v) => a * cards[v], 1);
     if (size !== wanted) words.fail(`table ${k} has ${size} entries; its scope asks for ${wanted}`);
     entries += size;
-    if (entries > limits.entries) words.fail(`the tables have more than ${limits.entries} entries together; use “undirected solve” for them`);
+    if (entries > limits.entries)
+      words.fail(
+        `the tables have more than ${limits.entries} entries together; use “undirected solve” for them`,
+      );
     return Float64Array.from({ length: size }, () => words.number(k));
   });
   words.end();
@@ -1827,24 +2058,29 @@ class Words {
 
   whole(wanted) {
     const word = this.next(wanted);
-    if (!/^\d{1,15}$/.test(word)) this.fail(`“${word.slice(0, 40)}” should be ${wanted}, a whole number`);
+    if (!/^\d{1,15}$/.test(word))
+      this.fail(`“${word.slice(0, 40)}” should be ${wanted}, a whole number`);
     return Number(word);
   }
 
   wholes(size, wanted) {
-    if (size > this.text.length) this.fail(`${size} numbers are announced, more than the file holds`);
+    if (size > this.text.length)
+      this.fail(`${size} numbers are announced, more than the file holds`);
     return Array.from({ length: size }, () => this.whole(wanted));
   }
 
   number(table) {
-    const word = this.next(`an entry of table ${table}`), value = Number(word);
-    if (!Number.isFinite(value) || value < 0) this.fail(`“${word.slice(0, 40)}” in table ${table} is not a number of 0 or more`);
+    const word = this.next(`an entry of table ${table}`),
+      value = Number(word);
+    if (!Number.isFinite(value) || value < 0)
+      this.fail(`“${word.slice(0, 40)}” in table ${table} is not a number of 0 or more`);
     return value;
   }
 
   end() {
     const word = this._match();
-    if (word !== null) this.fail(`“${word.slice(0, 40)}” comes after the last table, where the file should end`);
+    if (word !== null)
+      this.fail(`“${word.slice(0, 40)}” comes after the last table, where the file should end`);
   }
 
   fail(what) {

@@ -50,7 +50,7 @@ process.stdout.write(JSON.stringify(questions.map(told)));
 
 def ask(folder, questions):
     """The answers of the module to many questions."""
-    source = resources.files("undirected.explore").joinpath("inference.js").read_text("utf-8")
+    source = resources.files("undirected.explorer").joinpath("inference.js").read_text("utf-8")
     (folder / "inference.mjs").write_text(source, encoding="utf-8")
     (folder / "ask.mjs").write_text(ASK, encoding="utf-8")
     text = json.dumps(questions)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from undirected.core.files import atomic_write
-from undirected.explore.views import payload_of
+from undirected.explorer.views import payload_of
 
 SCRIPTS = ("inference.js", "dom.js", "image.js", "table.js", "network.js", "page.js")
 START = """
@@ -107,7 +107,7 @@ def bundle() -> str:
 
 
 def _read(name: str) -> str:
-    return resources.files("undirected.explore").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("undirected.explorer").joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

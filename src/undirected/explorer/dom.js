@@ -32,9 +32,26 @@ export const METHODS = {
 /** A group of radio buttons drawn as one control. */
 export function choice(name, label, options, chosen, onchange) {
   const inputs = Object.entries(options).map(([value, text]) =>
-    el("label", {}, el("input", { type: "radio", name, value, checked: value === chosen, onchange: () => onchange(value) }), text),
+    el(
+      "label",
+      {},
+      el("input", {
+        type: "radio",
+        name,
+        value,
+        checked: value === chosen,
+        onchange: () => onchange(value),
+      }),
+      text,
+    ),
   );
-  return el("fieldset", { class: "group" }, el("legend", { class: "unseen", text: label }), el("span", { class: "name", text: label, "aria-hidden": "true" }), el("div", { class: "choice" }, ...inputs));
+  return el(
+    "fieldset",
+    { class: "group" },
+    el("legend", { class: "unseen", text: label }),
+    el("span", { class: "name", text: label, "aria-hidden": "true" }),
+    el("div", { class: "choice" }, ...inputs),
+  );
 }
 
 export function percent(p) {
@@ -46,8 +63,11 @@ export function percent(p) {
 /** A number with four digits that count and a true minus. */
 export function digits(x, count = 4) {
   if (!Number.isFinite(x)) return "–";
-  const text = Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(2) : String(Number(x.toPrecision(count)));
-  return text.replace("-", "−");
+  const text =
+    Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3)
+      ? x.toExponential(2)
+      : String(Number(x.toPrecision(count)));
+  return text.replaceAll("-", "−");
 }
 
 // ---------------------------------------------------------------- colours
@@ -61,7 +81,8 @@ export class Palette {
 
   read() {
     const style = getComputedStyle(this.root);
-    for (const name of ["page", "ink", "accent", "soft", "rule"]) this[name] = rgb(style.getPropertyValue(`--${name}`));
+    for (const name of ["page", "ink", "accent", "soft", "rule"])
+      this[name] = rgb(style.getPropertyValue(`--${name}`));
     this.dark = this.root.dataset.theme === "dark";
   }
 
@@ -78,11 +99,22 @@ export class Palette {
   /** Orange below zero, blue above, the page between. */
   signed(x) {
     const end = x < 0 ? [217, 95, 14] : [8, 88, 158];
-    return between(this.page, this.dark ? end.map((c) => Math.min(c + 60, 255)) : end, Math.min(Math.abs(x), 1));
+    return between(
+      this.page,
+      this.dark ? end.map((c) => Math.min(c + 60, 255)) : end,
+      Math.min(Math.abs(x), 1),
+    );
   }
 }
 
-const AMOUNT = [[0, 32, 77], [57, 72, 107], [112, 113, 115], [168, 157, 117], [222, 204, 92], [255, 234, 70]];
+const AMOUNT = [
+  [0, 32, 77],
+  [57, 72, 107],
+  [112, 113, 115],
+  [168, 157, 117],
+  [222, 204, 92],
+  [255, 234, 70],
+];
 
 function rgb(text) {
   const hex = text.trim().slice(1);
@@ -94,14 +126,17 @@ function between(a, b, t) {
 }
 
 function along(stops, t) {
-  const at = t * (stops.length - 1), k = Math.min(Math.floor(at), stops.length - 2);
+  const at = t * (stops.length - 1),
+    k = Math.min(Math.floor(at), stops.length - 2);
   return between(stops[k], stops[k + 1], at - k);
 }
 
 /** Draw one pixel a value; `colour(i)` gives [r, g, b]. */
 export function drawPixels(canvas, rows, cols, colour) {
   if (canvas.width !== cols || canvas.height !== rows) [canvas.width, canvas.height] = [cols, rows];
-  const context = canvas.getContext("2d"), image = context.createImageData(cols, rows), data = image.data;
+  const context = canvas.getContext("2d"),
+    image = context.createImageData(cols, rows),
+    data = image.data;
   for (let i = 0; i < rows * cols; i++) {
     const c = colour(i);
     data[4 * i] = c[0];
@@ -135,7 +170,10 @@ export const link = {
     }
   },
   text(state) {
-    return btoa(unescape(encodeURIComponent(JSON.stringify(state)))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
+    return btoa(unescape(encodeURIComponent(JSON.stringify(state))))
+      .replace(/\+/g, "-")
+      .replace(/\//g, "_")
+      .replace(/=/g, "");
   },
   write(state) {
     try {
@@ -191,10 +229,25 @@ export class Runs {
     return Object.values(this.runs).every((run) => run.done);
   }
 
+  /** A frame's worth of rounds: the method in view first, then the others in turn. */
   _advance() {
-    const open = Object.entries(this.runs).filter(([, run]) => !run.done);
-    for (const [, run] of open) run.settle(this.budget / open.length);
-    this.show(open.map(([method]) => method));
+    const open = this.methods.filter((method) => !this.runs[method].done),
+      until = performance.now() + this.budget;
+    this.turn = (this.turn || 0) + 1;
+    const rest = open.filter((method) => method !== this.first);
+    const order = [
+      ...open.filter((method) => method === this.first),
+      ...rest.slice(this.turn % (rest.length || 1)),
+      ...rest.slice(0, this.turn % (rest.length || 1)),
+    ];
+    const moved = [];
+    for (const method of order) {
+      const left = until - performance.now();
+      if (left <= 0) break;
+      this.runs[method].settle(method === this.first ? 0.6 * left : left / 2);
+      moved.push(method);
+    }
+    this.show(moved);
     return !this.settled;
   }
 
@@ -209,10 +262,91 @@ export class Runs {
 export function statusOf(run) {
   if (!run) return "";
   if (run.refused) return run.refused;
-  if (run.weight !== undefined) return run.weight ? `${run.rounds} sweeps averaged` : `${run.rounds} sweeps, warming up`;
+  if (run.burnIn !== undefined)
+    return run.weight ? `${run.rounds} sweeps averaged` : `${run.rounds} sweeps, warming up`;
   if (run.tolerance === 0) return "summed over all states";
   if (run.converged) return `settled in ${run.rounds} rounds`;
   return run.done ? `not settled after ${run.rounds} rounds` : `round ${run.rounds}`;
+}
+
+// ---------------------------------------------------------------- where nodes stand
+
+/** Places of nodes in a box, as far apart as their distances in the graph: stress majorisation. */
+export function layout(count, links, wide, high, margin) {
+  const distance = distances(count, links),
+    place = firstPlaces(count, distance);
+  for (let round = 0; round < 80; round++) {
+    for (let i = 0; i < count; i++) {
+      let x = 0,
+        y = 0,
+        sum = 0;
+      for (let j = 0; j < count; j++) {
+        if (i === j) continue;
+        const d = distance[i * count + j],
+          dx = place[i].x - place[j].x,
+          dy = place[i].y - place[j].y;
+        const now = Math.max(Math.hypot(dx, dy), 1e-6),
+          w = 1 / (d * d);
+        x += w * (place[j].x + (d * dx) / now);
+        y += w * (place[j].y + (d * dy) / now);
+        sum += w;
+      }
+      if (sum > 0) place[i] = { x: x / sum, y: y / sum };
+    }
+  }
+  return stretched(place, wide, high, margin);
+}
+
+/** Steps between any two nodes; parts that are not joined stand a little apart. */
+function distances(count, links) {
+  const near = Array.from({ length: count }, () => []),
+    out = new Float64Array(count * count).fill(Infinity);
+  for (const [a, b] of links) (near[a].push(b), near[b].push(a));
+  let most = 1;
+  for (let start = 0; start < count; start++) {
+    const queue = [start],
+      base = start * count;
+    out[base + start] = 0;
+    for (const i of queue) {
+      for (const j of near[i]) {
+        if (out[base + j] < Infinity) continue;
+        out[base + j] = out[base + i] + 1;
+        most = Math.max(most, out[base + j]);
+        queue.push(j);
+      }
+    }
+  }
+  return out.map((d) => (d === Infinity ? Math.min(most, 4) + 1 : d));
+}
+
+/** Two axes: between nodes far apart, and across them. */
+function firstPlaces(count, distance) {
+  const row = (i) => distance.subarray(i * count, (i + 1) * count),
+    far = (d) => d.indexOf(Math.max(...d));
+  const a = far(row(0)),
+    c = far(row(a)),
+    across = row(a).map((d, i) => Math.min(d, row(c)[i]) - 0.5 * Math.abs(d - row(c)[i]));
+  const b = far(across),
+    d = far(row(b));
+  return Array.from({ length: count }, (_, i) => ({
+    x: row(a)[i] - row(c)[i] + 0.01 * Math.cos(7 * i),
+    y: row(b)[i] - row(d)[i] + 0.01 * Math.sin(7 * i),
+  }));
+}
+
+function stretched(place, wide, high, margin) {
+  const ends = (name) => [
+    Math.min(...place.map((p) => p[name])),
+    Math.max(...place.map((p) => p[name])),
+  ];
+  const [left, right] = ends("x"),
+    [top, bottom] = ends("y");
+  const at = (value, low, high_, size) =>
+    high_ - low > 1e-9 ? margin + ((size - 2 * margin) * (value - low)) / (high_ - low) : size / 2;
+  return place.map((p) => ({
+    x: Math.round(10 * at(p.x, left, right, wide)) / 10,
+    y: Math.round(10 * at(p.y, top, bottom, high)) / 10,
+  }));
 }
 
 /** Header, theme, tour and footer around a view. */
@@ -223,21 +357,39 @@ export function frame(root, page) {
     toggle.textContent = name === "dark" ? "Light" : "Dark";
     root.dispatchEvent(new CustomEvent("theme"));
   };
-  const toggle = el("button", { type: "button", text: "Dark", "aria-label": "Change between light and dark", onclick: () => theme(root.dataset.theme === "dark" ? "light" : "dark") });
+  const toggle = el("button", {
+    type: "button",
+    text: "Dark",
+    "aria-label": "Change between light and dark",
+    onclick: () => theme(root.dataset.theme === "dark" ? "light" : "dark"),
+  });
   const said = el("span", { class: "unseen", role: "status" });
   const share = el("button", {
     type: "button",
     text: "Copy link",
     onclick: async () => {
       link.write(page.state());
-      const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+      const copied = await navigator.clipboard?.writeText(location.href).then(
+        () => true,
+        () => false,
+      );
       share.textContent = copied ? "Copied" : "In the address bar";
       said.textContent = "The link in the address bar has what is shown here.";
       setTimeout(() => (share.textContent = "Copy link"), 2000);
     },
   });
-  const tour = el("button", { type: "button", class: "primary", text: "Take the tour", onclick: () => startTour(root, page.tour(), tour) });
-  const head = el("header", {}, el("div", {}, el("h1", { text: page.title }), el("p", { class: "lede", text: page.lede })), el("div", { class: "bar" }, tour, share, toggle));
+  const tour = el("button", {
+    type: "button",
+    class: "primary",
+    text: "Take the tour",
+    onclick: () => startTour(root, page.tour(), tour),
+  });
+  const head = el(
+    "header",
+    {},
+    el("div", {}, el("h1", { text: page.title }), el("p", { class: "lede", text: page.lede })),
+    el("div", { class: "bar" }, tour, share, toggle),
+  );
   const foot = el("footer", {}, el("p", { class: "small", text: page.small }), said);
   root.classList.add("explore");
   theme(preferred.matches ? "dark" : "light");
@@ -248,17 +400,33 @@ export function frame(root, page) {
 function startTour(root, steps, opener) {
   root.querySelector(".tour")?.remove();
   let at = 0;
-  const text = el("p", {}), count = el("span", { class: "small" });
+  const text = el("p", {}),
+    count = el("span", { class: "small" });
   const close = () => {
     point(null);
     card.remove();
     opener.focus();
   };
-  const next = el("button", { type: "button", class: "primary", onclick: () => (at + 1 < steps.length ? show(at + 1) : close()) });
+  const next = el("button", {
+    type: "button",
+    class: "primary",
+    onclick: () => (at + 1 < steps.length ? show(at + 1) : close()),
+  });
   const back = el("button", { type: "button", text: "Back", onclick: () => show(at - 1) });
   const end = el("button", { type: "button", class: "quiet", text: "Close", onclick: close });
   const title = el("h2", { id: "tour-title" });
-  const card = el("section", { class: "tour", role: "dialog", "aria-labelledby": "tour-title", onkeydown: (event) => event.key === "Escape" && close() }, title, text, el("div", { class: "bar" }, count, el("span", { class: "bar" }, end, back, next)));
+  const card = el(
+    "section",
+    {
+      class: "tour",
+      role: "dialog",
+      "aria-labelledby": "tour-title",
+      onkeydown: (event) => event.key === "Escape" && close(),
+    },
+    title,
+    text,
+    el("div", { class: "bar" }, count, el("span", { class: "bar" }, end, back, next)),
+  );
   const point = (target) => {
     for (const node of root.querySelectorAll(".pointed")) node.classList.remove("pointed");
     target?.classList.add("pointed");

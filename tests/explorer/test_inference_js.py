@@ -9,9 +9,9 @@ import pytest
 from scipy import integrate
 
 import undirected as un
-from tests.explore.node import ask, evidence_of, needs_node
+from tests.explorer.node import ask, evidence_of, needs_node
 from undirected.core.potentials import clamp, lowered
-from undirected.explore.payload import harmonium, network
+from undirected.explorer.payload import harmonium, network
 from undirected.tasks.files import as_tables
 
 pytestmark = [needs_node, pytest.mark.usefixtures("x64")]

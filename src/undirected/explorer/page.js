@@ -16,7 +16,8 @@ const LEDE = {
 /** Build the explorer of a payload inside `root`; returns the view. */
 export function mount(root, payload) {
   for (const column of payload.columns || []) {
-    column.text = (x) => digits(Number((x * column.scale + column.mean).toFixed(column.decimals)), 6);
+    column.text = (x) =>
+      digits(Number((x * column.scale + column.mean).toFixed(column.decimals)), 6);
   }
   const model = modelOf(payload.model);
   root.classList.add("explore");

@@ -11,7 +11,7 @@ from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials, lowered
-from undirected.explore.payload import harmonium, network
+from undirected.explorer.payload import harmonium, network
 from undirected.io.frames import as_frame
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table
