@@ -34,6 +34,7 @@ _ROOMS = {
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
     "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",
+    "undirected.explorer.page": "explore",
     "undirected.tasks.exchange": "from_bqm from_networkx from_pgmpy to_bqm to_networkx",
     "undirected.tasks": "Settings Solution TableModel evaluate fit fit_table load load_table "
     "log_partition query read_network sample save solve train_table write_network",

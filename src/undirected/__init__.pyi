@@ -20,6 +20,7 @@ from undirected.evaluation import log_likelihood as log_likelihood
 from undirected.evaluation import log_mmd as log_mmd
 from undirected.evaluation import pseudo_log_likelihood as pseudo_log_likelihood
 from undirected.evaluation import rhat as rhat
+from undirected.explorer.page import explore as explore
 from undirected.factors import Bilinear as Bilinear
 from undirected.factors import Edges as Edges
 from undirected.factors import Factor as Factor
