@@ -184,7 +184,7 @@ def test_a_network_is_asked_by_click_and_played(visit):
     assert page.evaluate("document.getElementById('app').view.run.rounds") == 1
     page.get_by_label("Fast").check()
     page.get_by_role("button", name="Play").click()
-    page.wait_for_function("document.getElementById('app').view.run.done")
+    page.wait_for_function("() => document.getElementById('app').view.run.done")
 
 
 DROP = """([name, text, size]) => {
@@ -215,7 +215,7 @@ def test_files_that_are_dropped(visit, text, size, complaint):
         shown = page.locator(".numbers").first.inner_text()
         assert f"{np.log(21):.6g}"[:6] in shown
     else:
-        page.wait_for_function("document.querySelector('.complaint').textContent !== ''")
+        page.wait_for_function("() => document.querySelector('.complaint').textContent !== ''")
         assert complaint in page.locator(".complaint").inner_text()
         assert "mine.uai" in page.locator(".complaint").inner_text()
 

@@ -262,6 +262,7 @@ export class Runs {
 export function statusOf(run) {
   if (!run) return "";
   if (run.refused) return run.refused;
+  if (run.told) return run.told;
   if (run.burnIn !== undefined)
     return run.weight ? `${run.rounds} sweeps averaged` : `${run.rounds} sweeps, warming up`;
   if (run.tolerance === 0) return "summed over all states";

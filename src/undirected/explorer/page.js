@@ -1,6 +1,7 @@
 /** The page: which view a payload asks for, and the frame around it. */
 
 import { modelOf } from "./inference.js";
+import { RemoteModel } from "./remote.js";
 import { digits, frame } from "./dom.js";
 import { ImageView } from "./image.js";
 import { TableView } from "./table.js";
@@ -19,7 +20,8 @@ export function mount(root, payload) {
     column.text = (x) =>
       digits(Number((x * column.scale + column.mean).toFixed(column.decimals)), 6);
   }
-  const model = modelOf(payload.model);
+  const remote = payload.model.form === "remote";
+  const model = remote ? new RemoteModel(payload.model) : modelOf(payload.model);
   root.classList.add("explore");
   root.dataset.theme = root.dataset.theme || "light";
   const view = new VIEW_OF[payload.view](root, model, payload);

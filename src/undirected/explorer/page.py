@@ -14,7 +14,7 @@ from typing import Any
 from undirected.core.files import atomic_write
 from undirected.explorer.views import payload_of
 
-SCRIPTS = ("inference.js", "dom.js", "image.js", "table.js", "network.js", "page.js")
+SCRIPTS = ("inference.js", "remote.js", "dom.js", "image.js", "table.js", "network.js", "page.js")
 START = """
 mount(document.getElementById("app"), JSON.parse(document.getElementById("payload").textContent));
 """
@@ -64,21 +64,22 @@ class Explorer:
     @property
     def html(self) -> str:
         """The whole page; it loads nothing, and runs the script that its policy names."""
+        return self.render()
+
+    def render(self, connect: str = "'none'") -> str:
+        """The page with a policy that lets it ask `connect` alone."""
         import jinja2
 
         style, script = _read("page.css"), bundle() + START
-        text = _read("page.html.j2")
-        return (
-            jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-            .from_string(text)
-            .render(
-                title=self.payload["title"],
-                style=style,
-                style_hash=_hash(style),
-                script=script,
-                script_hash=_hash(script),
-                payload=_json(self.payload),
-            )
+        environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+        return environment.from_string(_read("page.html.j2")).render(
+            title=self.payload["title"],
+            connect=connect,
+            style=style,
+            style_hash=_hash(style),
+            script=script,
+            script_hash=_hash(script),
+            payload=_json(self.payload),
         )
 
     def save(self, path: str | Path) -> Path:

@@ -307,6 +307,7 @@ export class TableView {
 
   /** One column after the other, between frames, so that the page stays quick. */
   _explain() {
+    if (this.model.remote) return;
     this.explained = true;
     const method = this.primary === "gibbs" ? "bp" : this.primary,
       target = this.columns.list[this.target];
@@ -455,7 +456,7 @@ class Part {
       type: "button",
       class: "quiet",
       text: "Why?",
-      "aria-label": `What would change ${column.name} most?`,
+      "aria-label": `Why? What would change ${column.name} most?`,
       onclick: () => view.aim(index),
     });
     this.node = el(
@@ -471,7 +472,7 @@ class Part {
     const known = this.view.values[this.index] !== null;
     this.node.classList.toggle("known", known);
     this.forget.disabled = !known;
-    this.why.setAttribute("aria-pressed", "false");
+    this.why.setAttribute("aria-pressed", String(this.view.target === this.index));
     this.why.style.fontWeight = this.view.target === this.index ? "700" : "";
   }
 }
