@@ -12,6 +12,7 @@ __version__ = "0.2.0"
 
 # Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
+    "undirected.alignment": "Alignment read_fasta sequence_weights write_fasta",
     "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
@@ -40,7 +41,11 @@ _ROOMS = {
     "log_partition query read_network sample save solve train_table write_network",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
-_MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}
+_MODULES = {
+    "alignment": "undirected.alignment",
+    "graph": "undirected.core.graph",
+    "sklearn": "undirected.sklearn",
+}
 
 __all__ = sorted([*_PLACE, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 

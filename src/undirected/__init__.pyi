@@ -1,6 +1,11 @@
 """What `import undirected as un` offers, for type checkers and editors."""
 
+from undirected import alignment as alignment
 from undirected import sklearn as sklearn
+from undirected.alignment import Alignment as Alignment
+from undirected.alignment import read_fasta as read_fasta
+from undirected.alignment import sequence_weights as sequence_weights
+from undirected.alignment import write_fasta as write_fasta
 from undirected.core import graph as graph
 from undirected.core.columns import Column as Column
 from undirected.core.columns import Schema as Schema
