@@ -12,9 +12,11 @@ __version__ = "0.2.0"
 
 # Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
+    "undirected.alignment": "Alignment read_fasta sequence_weights write_fasta",
     "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
+    "undirected.core.mesh": "device_mesh",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
     "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising MixedRBM "
     "MixtureRBM "
@@ -27,7 +29,7 @@ _ROOMS = {
     "TAP Transfer TreeReweighted",
     "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients MixedGibbs "
     "MixtureGibbs "
-    "ParallelTempering PerturbAndMap TemperedTransitions run_chains",
+    "ParallelTempering PerturbAndMap SwendsenWang TemperedTransitions Wolff run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
@@ -39,7 +41,11 @@ _ROOMS = {
     "log_partition query read_network sample save solve train_table write_network",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
-_MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}
+_MODULES = {
+    "alignment": "undirected.alignment",
+    "graph": "undirected.core.graph",
+    "sklearn": "undirected.sklearn",
+}
 
 __all__ = sorted([*_PLACE, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 

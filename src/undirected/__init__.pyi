@@ -1,11 +1,17 @@
 """What `import undirected as un` offers, for type checkers and editors."""
 
+from undirected import alignment as alignment
 from undirected import sklearn as sklearn
+from undirected.alignment import Alignment as Alignment
+from undirected.alignment import read_fasta as read_fasta
+from undirected.alignment import sequence_weights as sequence_weights
+from undirected.alignment import write_fasta as write_fasta
 from undirected.core import graph as graph
 from undirected.core.columns import Column as Column
 from undirected.core.columns import Schema as Schema
 from undirected.core.errors import UndirectedError as UndirectedError
 from undirected.core.graph import Graph as Graph
+from undirected.core.mesh import device_mesh as device_mesh
 from undirected.core.potentials import Beliefs as Beliefs
 from undirected.core.potentials import Potentials as Potentials
 from undirected.core.potentials import Status as Status
@@ -86,7 +92,9 @@ from undirected.sampling import MixedGibbs as MixedGibbs
 from undirected.sampling import MixtureGibbs as MixtureGibbs
 from undirected.sampling import ParallelTempering as ParallelTempering
 from undirected.sampling import PerturbAndMap as PerturbAndMap
+from undirected.sampling import SwendsenWang as SwendsenWang
 from undirected.sampling import TemperedTransitions as TemperedTransitions
+from undirected.sampling import Wolff as Wolff
 from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
 from undirected.tasks import Solution as Solution

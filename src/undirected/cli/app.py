@@ -79,6 +79,7 @@ def fit(
     validation: options.Validation = 0.1,
     patience: options.Patience = None,
     image: options.ImageShape = None,
+    devices: options.Devices = None,
     fresh: options.Fresh = False,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -107,7 +108,7 @@ def fit(
         components,
     )
     wishes = Wishes(header, types, drop, columns, label, delimiter, given)
-    fit_table(table, wishes, out, settings, fresh, as_json)
+    fit_table(table, wishes, out, settings, fresh, as_json, devices)
 
 
 @app.command()
