@@ -74,6 +74,7 @@ def test_answers_are_those_of_the_engine(served, method):
     np.testing.assert_allclose(json.loads(text)["mean"], expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_columns_of_every_kind_are_answered():
     model = table_model()
     engine = Engine(model.model)
