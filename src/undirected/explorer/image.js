@@ -9,7 +9,6 @@ import {
   digits,
   drawPixels,
   el,
-  link,
   percent,
   scaleLegend,
   statusOf,
@@ -49,7 +48,7 @@ export class ImageView {
     };
     this.runs = new Runs(model, this.methods, (moved) => this._progress(moved), limits);
     this._build();
-    this._restore(link.read());
+    this._restore(this.root.keep.read());
     root.addEventListener("theme", () => {
       this.palette.read();
       for (const legend of this.legends) legend.redraw();
@@ -343,7 +342,7 @@ export class ImageView {
     if (this.chain) this._startWalk();
     this.draw();
     clearTimeout(this.saving);
-    this.saving = setTimeout(() => link.write(this.state()), 300);
+    this.saving = setTimeout(() => this.root.keep.write(this.state()), 300);
   }
 
   paint(pixel, value, reach = this.reach) {
@@ -680,7 +679,7 @@ export class ImageView {
       if (this.methods.includes(state.method)) this._choose(state.method);
       if (VIEWS[state.view]) {
         this.shown = state.view;
-        this.view.querySelector(`input[name="view"][value="${state.view}"]`).checked = true;
+        this.view.querySelector(`input[data-choice="view"][value="${state.view}"]`).checked = true;
       }
       this.ask();
     } else if ((this.payload.rows || []).length) {

@@ -2,7 +2,7 @@
 
 import { modelOf } from "./inference.js";
 import { RemoteModel } from "./remote.js";
-import { digits, frame } from "./dom.js";
+import { digits, frame, link } from "./dom.js";
 import { ImageView } from "./image.js";
 import { TableView } from "./table.js";
 import { NetworkView } from "./network.js";
@@ -14,8 +14,12 @@ const LEDE = {
   network: "Messages travel until the variables agree.",
 };
 
-/** Build the explorer of a payload inside `root`; returns the view. */
-export function mount(root, payload) {
+/**
+ * Build the explorer of a payload inside `root`; returns the view. `keep` reads and writes the state
+ * of the page: by default in the link.
+ */
+export function mount(root, payload, keep = link) {
+  root.keep = keep;
   for (const column of payload.columns || []) {
     column.text = (x) =>
       digits(Number((x * column.scale + column.mean).toFixed(column.decimals)), 6);
