@@ -22,7 +22,7 @@ from benchmarks.harness import OURS, Case, Timing
 from benchmarks.saving import make_record, save
 from undirected.experiments.record import Row
 
-CHOICES = ("speed", "tables", "imputation")
+CHOICES = ("speed", "tables", "imputation", "families")
 QUICK = {"repeats": 3, "seconds": 2.0}
 FULL = {"repeats": 15, "seconds": 20.0}
 
