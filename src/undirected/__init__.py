@@ -17,6 +17,7 @@ _ROOMS = {
     "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
+    "undirected.core.mesh": "device_mesh",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
     "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising MixedRBM "
     "MixtureRBM "
@@ -29,12 +30,13 @@ _ROOMS = {
     "TAP Transfer TreeReweighted",
     "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients MixedGibbs "
     "MixtureGibbs "
-    "ParallelTempering PerturbAndMap TemperedTransitions run_chains",
+    "ParallelTempering PerturbAndMap SwendsenWang TemperedTransitions Wolff run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
     "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",
+    "undirected.explorer.page": "explore",
     "undirected.tasks.exchange": "from_bqm from_networkx from_pgmpy to_bqm to_networkx",
     "undirected.tasks": "Settings Solution TableModel evaluate fit fit_table load load_table "
     "log_partition query read_network sample save solve train_table write_network",

@@ -16,6 +16,7 @@ from undirected.core.columns import Column as Column
 from undirected.core.columns import Schema as Schema
 from undirected.core.errors import UndirectedError as UndirectedError
 from undirected.core.graph import Graph as Graph
+from undirected.core.mesh import device_mesh as device_mesh
 from undirected.core.potentials import Beliefs as Beliefs
 from undirected.core.potentials import Potentials as Potentials
 from undirected.core.potentials import Status as Status
@@ -29,6 +30,7 @@ from undirected.evaluation import log_likelihood as log_likelihood
 from undirected.evaluation import log_mmd as log_mmd
 from undirected.evaluation import pseudo_log_likelihood as pseudo_log_likelihood
 from undirected.evaluation import rhat as rhat
+from undirected.explorer.page import explore as explore
 from undirected.factors import Bilinear as Bilinear
 from undirected.factors import Edges as Edges
 from undirected.factors import Factor as Factor
@@ -95,7 +97,9 @@ from undirected.sampling import MixedGibbs as MixedGibbs
 from undirected.sampling import MixtureGibbs as MixtureGibbs
 from undirected.sampling import ParallelTempering as ParallelTempering
 from undirected.sampling import PerturbAndMap as PerturbAndMap
+from undirected.sampling import SwendsenWang as SwendsenWang
 from undirected.sampling import TemperedTransitions as TemperedTransitions
+from undirected.sampling import Wolff as Wolff
 from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
 from undirected.tasks import Solution as Solution

@@ -81,6 +81,7 @@ def fit(
     image: options.ImageShape = None,
     target: options.Target = 0.95,
     unknown: options.Unknown = "error",
+    devices: options.Devices = None,
     fresh: options.Fresh = False,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -116,7 +117,7 @@ def fit(
         components,
     )
     wishes = Wishes(header, types, drop, columns, label, delimiter, given)
-    fit_table(table, wishes, out, settings, fresh, as_json)
+    fit_table(table, wishes, out, settings, fresh, as_json, devices)
 
 
 @app.command()
@@ -231,6 +232,35 @@ def describe(model: ModelFolder, as_json: AsJson = False) -> None:
     from undirected.cli.describe import describe_folder
 
     describe_folder(model, as_json)
+
+
+@app.command()
+def explore(
+    model: Annotated[
+        Path, typer.Argument(help="A model folder, or a network's .uai file (also gz, xz).")
+    ],
+    rows: Annotated[
+        Path | None, typer.Option(help="A table whose rows can be loaded on the page.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for explore.html; default: that of the model.")
+    ] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
+    ] = True,
+    image: options.ImageShape = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page on which one sees the model think, and open it.
+
+    One HTML file that holds the model and its inference: it loads nothing, sends nothing, and works
+    from disk. Pictures are painted, columns set, messages of a network played round by round.
+
+    [dim]undirected explore digits-model --rows digits.csv[/]
+    """
+    from undirected.cli.explore import explore_model
+
+    explore_model(model, rows, out, open_page, image, as_json)
 
 
 @app.command()

@@ -81,6 +81,13 @@ Patience = Annotated[
 ImageShape = Annotated[
     str | None, typer.Option(help="Rows are images of this shape, such as 28x28.")
 ]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        help="Split rows and chains over so many devices, or over 'all', those of other processes "
+        "included; default: one."
+    ),
+]
 Fresh = Annotated[
     bool,
     typer.Option(
