@@ -58,6 +58,7 @@ def markdown(record: Mapping[str, Any]) -> str:
         if lines:
             head = ["family", "problems", "score", "seconds"]
             head += ["within 1 % of the best known"] if task == "map" else []
+            head += [f"{name}: score" for name in contestants(record, task)]
             parts += [
                 "",
                 f"**{title}**",
@@ -70,17 +71,26 @@ def markdown(record: Mapping[str, Any]) -> str:
 
 
 def family_lines(record: Mapping[str, Any], task: str) -> list[str]:
-    """A line for each family of a task: problems, mean score, seconds, and MAP within 1 %."""
+    """A line for each family of a task: problems, mean score, seconds, MAP within 1 %, peers."""
     found: dict[str, dict[str, Any]] = {}
     for row in record["rows"]:
         if row["case"].startswith(f"{task} ") and row["n"] and row["method"] == "ours":
             own = found.setdefault(row["case"].split(" ", 1)[1], {"n": row["n"]})
             own[row["metric"].split(" ")[0]] = row["ours"]
-    lines = []
+    peers, scores, lines = contestants(record, task), by_family(record).get(task, {}), []
     for family, own in found.items():
         cells = [family, str(own["n"]), f"{own['score']:.1f}", f"{own.get('seconds', 0):.1f}"]
-        lines.append(_line(cells + ([f"{own['within']:.0f} %"] if "within" in own else [])))
+        cells += [f"{own['within']:.0f} %"] if "within" in own else []
+        cells += [f"{scores[family][name]:.1f}" for name in peers]
+        lines.append(_line(cells))
     return lines
+
+
+def contestants(record: Mapping[str, Any], task: str) -> list[str]:
+    """The peers that a record has scores of in all families of a task."""
+    families = by_family(record).get(task, {}).values()
+    names = dict.fromkeys(name for scores in families for name in scores if name != "ours")
+    return [name for name in names if all(name in scores for scores in families)]
 
 
 def _line(cells: list[str]) -> str:

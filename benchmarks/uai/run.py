@@ -104,7 +104,7 @@ def contestants(task: str, given: argparse.Namespace) -> list[tuple[str, list[st
     limits = ["--seconds", str(given.seconds), "--memory", f"{given.memory / 3:g}G"]
     files = ["MODEL", "--evidence", "EVIDENCE", "--out", "OUT"]
     found = [(OURS, [sys.executable, "-m", "undirected", "solve", *files, "--task", task, *limits])]
-    peers = {"mar": ["pyagrum"], "map": ["toulbar2"]}.get(task, [])
+    peers = {"mar": ["pyagrum", "pgmpy"], "map": ["toulbar2"]}.get(task, [])
     for name in [] if given.no_peers else peers:
         own = environments.prepare(name, given.peers.absolute())
         if own.python is None:

@@ -60,3 +60,14 @@ def test_rows_and_bars():
         "DBN": {"ours": 50.0},
     }
     assert page.chart({"ours": 70.0, "peer": 30.0}).count("<rect") == 2
+
+
+def test_peers_have_a_column_of_the_page():
+    results = [
+        Result("Grids_1", "ours", "mar", 90.0, 1.0),
+        Result("Grids_1", "pgmpy", "mar", 40.0, 9.0),
+    ]
+    record = {"rows": [vars(row) for row in rows(results)]}
+    assert page.contestants(record, "mar") == ["pgmpy"]
+    assert page.family_lines(record, "mar")[-1] == "| Grids | 1 | 90.0 | 1.0 | 40.0 |"
+    assert page.contestants(record, "map") == []
