@@ -13,7 +13,7 @@ ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)
 .PHONY: $(STAMP)-venv
 endif
 
-.PHONY: help demo test slow lint format docs readme bench clean
+.PHONY: help demo test slow mutate lint format docs readme bench clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -27,6 +27,9 @@ test: $(STAMP)-test  ## run the tests on the CPU; ARGS="-k name" picks some, "-n
 
 slow: $(STAMP)-test  ## run the long tests, and every experiment at its smallest size
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 -m "slow or smoke" $(ARGS)
+
+mutate: $(STAMP)-test $(STAMP)-mutate  ## how many small changes of the code the tests notice; takes hours
+	$(BIN)/python tools/mutate.py $(ARGS)
 
 lint: $(STAMP)-dev  ## style, types and the import rules of the rooms
 	$(BIN)/ruff check
@@ -70,7 +73,10 @@ $(STAMP)-demo: $(STAMP)-venv pyproject.toml
 	$(call install,the program,-e ".[demo]")
 
 $(STAMP)-test: $(STAMP)-venv pyproject.toml
-	$(call install,the program and its tests,-e ".[arviz$(COMMA)demo]" --group test --group peers)
+	$(call install,the program and its tests,-e ".[arviz$(COMMA)demo]" --group test --group peers --group browser)
+
+$(STAMP)-mutate: $(STAMP)-venv pyproject.toml
+	$(call install,the mutation tools,--group mutate)
 
 $(STAMP)-docs: $(STAMP)-venv pyproject.toml
 	$(call install,the program and the documentation tools,-e . --group docs)

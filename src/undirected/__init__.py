@@ -12,9 +12,12 @@ __version__ = "0.2.0"
 
 # Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
+    "undirected.alignment": "Alignment FamilyModel contact_scores fit_family load_family "
+    "potts_log_z read_fasta sequence_weights write_fasta",
     "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
+    "undirected.core.mesh": "device_mesh",
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
     "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising MixedRBM "
     "MixtureRBM "
@@ -34,12 +37,17 @@ _ROOMS = {
     "pseudo_log_likelihood rhat torus_log_z",
     "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",
+    "undirected.explorer.page": "explore",
     "undirected.tasks.exchange": "from_bqm from_networkx from_pgmpy to_bqm to_networkx",
     "undirected.tasks": "Settings Solution TableModel anneal evaluate fit fit_table load "
     "load_table log_partition query read_network sample save solve train_table write_network",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
-_MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}
+_MODULES = {
+    "alignment": "undirected.alignment",
+    "graph": "undirected.core.graph",
+    "sklearn": "undirected.sklearn",
+}
 
 __all__ = sorted([*_PLACE, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -1,11 +1,22 @@
 """What `import undirected as un` offers, for type checkers and editors."""
 
+from undirected import alignment as alignment
 from undirected import sklearn as sklearn
+from undirected.alignment import Alignment as Alignment
+from undirected.alignment import FamilyModel as FamilyModel
+from undirected.alignment import contact_scores as contact_scores
+from undirected.alignment import fit_family as fit_family
+from undirected.alignment import load_family as load_family
+from undirected.alignment import potts_log_z as potts_log_z
+from undirected.alignment import read_fasta as read_fasta
+from undirected.alignment import sequence_weights as sequence_weights
+from undirected.alignment import write_fasta as write_fasta
 from undirected.core import graph as graph
 from undirected.core.columns import Column as Column
 from undirected.core.columns import Schema as Schema
 from undirected.core.errors import UndirectedError as UndirectedError
 from undirected.core.graph import Graph as Graph
+from undirected.core.mesh import device_mesh as device_mesh
 from undirected.core.potentials import Beliefs as Beliefs
 from undirected.core.potentials import Potentials as Potentials
 from undirected.core.potentials import Status as Status
@@ -21,6 +32,7 @@ from undirected.evaluation import population_annealing as population_annealing
 from undirected.evaluation import pseudo_log_likelihood as pseudo_log_likelihood
 from undirected.evaluation import rhat as rhat
 from undirected.evaluation import torus_log_z as torus_log_z
+from undirected.explorer.page import explore as explore
 from undirected.factors import Bilinear as Bilinear
 from undirected.factors import Edges as Edges
 from undirected.factors import Factor as Factor

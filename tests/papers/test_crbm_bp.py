@@ -1,13 +1,14 @@
 """The experiments on conditional RBMs: their cases, and runs at the smallest size."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from undirected.core.errors import UndirectedError
 from undirected.experiments import runner
-from undirected.papers.crbm_bp import _images, words
-from undirected.papers.crbm_bp._learners import Task, learn
+from undirected.papers.crbm_bp import _images, _learners, words
+from undirected.papers.crbm_bp._learners import Setting, Task, choose, learn
 
 
 def test_cases_say_how_images_are_corrupted(key):
@@ -22,13 +23,13 @@ def test_cases_say_how_images_are_corrupted(key):
 
 
 def test_an_unknown_method_or_optimiser_is_refused():
-    config = _images.SMOKE | {"rates": {"MLE": [0.1]}}
+    config, setting = _images.SMOKE, Setting(0.1, 0.0, "random")
     rows = np.zeros((4, 3), np.uint8), np.zeros((4, 3), np.uint8)
     task = Task(rows, rows, rows, score=lambda p, x, v: {"all": (0.0, 0.0)})
     with pytest.raises(UndirectedError, match="method 'MLE-XX' is unknown"):
-        learn(task, "MLE-XX", config, 0)
+        learn(task, "MLE-XX", config, 0, setting)
     with pytest.raises(UndirectedError, match="optimiser 'newton' is none of"):
-        learn(task, "MLE-BP", config | {"optimiser": "newton"}, 0)
+        learn(task, "MLE-BP", config | {"optimiser": "newton"}, 0, setting)
 
 
 def wrong_units(answers, x, v):
@@ -42,11 +43,12 @@ def test_models_start_at_the_regression():
     x = rng.integers(0, 2, (60, 5)).astype(np.uint8)
     pair = x, x[:, :3]
     task = Task(pair, pair, pair, score=wrong_units)
-    config = _images.SMOKE | {"epochs": 20, "rates": {"LR": [0.5], "MLE": [1e-9]}}
-    regression = learn(task, "LR", config, 0)
-    again = learn(task, "MLE-BP", config | {"epochs": 1}, 0, regression)
+    config = _images.SMOKE | {"epochs": 20}
+    regression = learn(task, "LR", config, 0, Setting(0.5, 0.0, "random"))
+    still, config = Setting(1e-9, 0.0, "regression"), config | {"epochs": 1}
+    again = learn(task, "MLE-BP", config, 0, still, regression)
     assert np.abs(again["shown"] - regression["shown"]).max() < 0.01
-    alone = learn(task, "MLE-BP", config | {"epochs": 1}, 0)
+    alone = learn(task, "MLE-BP", config, 0, Setting(1e-9, 0.0, "random"), regression)
     assert np.abs(alone["shown"] - regression["shown"]).max() > 0.2
 
 
@@ -56,12 +58,57 @@ def test_a_model_that_only_gets_worse_is_left_at_its_start():
     x = rng.integers(0, 2, (60, 5)).astype(np.uint8)
     pair = x, x[:, :3]
     task = Task(pair, pair, pair, score=wrong_units)
-    config = _images.SMOKE | {"epochs": 20, "rates": {"LR": [0.5], "CD": [100.0], "MLE": [1e-9]}}
-    regression = learn(task, "LR", config, 0)
+    config = _images.SMOKE | {"epochs": 20}
+    regression = learn(task, "LR", config, 0, Setting(0.5, 0.0, "random"))
     assert regression["best"] > 0
-    spoilt = learn(task, "CD-1", config | {"epochs": 1}, 0, regression)
+    wild = Setting(100.0, 0.0, "regression")
+    spoilt = learn(task, "CD-1", config | {"epochs": 1}, 0, wild, regression)
     assert spoilt["best"] == 0
     np.testing.assert_allclose(spoilt["shown"], regression["shown"], atol=0.05)
+
+
+def test_settings_are_chosen_by_a_walk_on_validation(monkeypatch):
+    """From the middle along decays, then rates, then starts, and past equals."""
+    asked = []
+
+    def train(task, method, config, seed, setting, regression, epochs):
+        asked.append(setting)
+        bowl = (setting.decay - 0.02) ** 2 + max(setting.rate, 0.03) - 0.01 * (setting.rate < 0.003)
+        return _learners._Run(bowl + (setting.start == "random"), None)
+
+    monkeypatch.setattr(_learners, "_train", train)
+    rows = np.zeros((4, 3), np.uint8), np.zeros((4, 3), np.uint8)
+    task = Task(rows, rows, rows, score=wrong_units)
+    found = choose(task, "MLE-BP", _images.FULL, 0)
+    assert (found["decay"], found["rate"], found["start"]) == (0.02, 0.002, "regression")
+    assert len(found["tried"]) == len(asked) == len(set(asked)) < 30
+    asked.clear()
+    assert choose(task, "MLE-BP", _images.SMOKE, 0)["tried"] == []
+    assert not asked
+
+
+def test_weights_decay_and_biases_do_not():
+    """One step of one row with a loss of nothing: what moves is the decay of the matrices."""
+    model = _learners._start(
+        Task(*[(np.ones((4, 3)), np.ones((4, 2)))] * 3, score=wrong_units),
+        "MLE-BP",
+        _images.SMOKE,
+        0,
+        None,
+    )
+    learner = _learners._Learner("MLE-BP", 4, 3)
+    batch = jnp.ones((4, 3)), jnp.ones((4, 2))
+
+    def value(model, decay):
+        numbers = (jnp.asarray(a, jnp.float32) for a in (0.1, decay, 8))
+        tuned = _learners._Tuned(model, *numbers)
+        return learner(tuned, batch, jnp.asarray(0), jax.random.key(0))[0]
+
+    pulled = jax.tree.map(jnp.subtract, jax.grad(value)(model, 0.5), jax.grad(value)(model, 0.0))
+    for moved, leaf in zip(jax.tree.leaves(pulled), jax.tree.leaves(model), strict=True):
+        want = 0.1 * 0.5 * leaf if leaf.ndim > 1 else 0 * leaf
+        np.testing.assert_allclose(moved, want, atol=1e-6)
+    assert any(abs(leaf).max() > 1e-4 for leaf in jax.tree.leaves(pulled))
 
 
 def test_letters_are_counted_where_there_are_any():

@@ -14,7 +14,7 @@ from undirected.sampling import BlockGibbs
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("name", ["two-modes", "figure1-rbm10", "srbm-mnist", "figure2"])
+@pytest.mark.parametrize("name", ["two-modes", "figure1-rbm10", "srbm-mnist", "figure2", "map"])
 def test_smoke(name, tmp_path):
     result = runner.run(f"tempered/{name}", "smoke", out=tmp_path)
     assert all(np.isfinite(row.ours) for row in result.rows)

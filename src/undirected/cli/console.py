@@ -21,6 +21,11 @@ class Interrupted(UndirectedError):
     """Work that the user stopped by Ctrl-C; the message says how to go on with it."""
 
 
+def be_silent() -> None:
+    """Say nothing but errors: another process of the same run speaks for all."""
+    note.quiet = out.quiet = True
+
+
 def say(text: str) -> None:
     """A line for the user."""
     note.print(escape(text), soft_wrap=True)
@@ -28,12 +33,13 @@ def say(text: str) -> None:
 
 def complain(text: str) -> None:
     """An error for the user."""
+    note.quiet = False
     note.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
 
 
 def result(summary: dict[str, Any], as_json: bool, lines: list[str] | None = None) -> None:
     """The outcome of a command: one JSON object, or readable lines."""
-    if as_json:
+    if as_json and not out.quiet:
         sys.stdout.write(json_text(summary) + "\n")
         return
     for line in lines if lines is not None else [f"{k}: {v}" for k, v in summary.items()]:
@@ -42,7 +48,10 @@ def result(summary: dict[str, Any], as_json: bool, lines: list[str] | None = Non
 
 def json_text(summary: dict[str, Any]) -> str:
     """One JSON object, with null for numbers that JSON does not have."""
-    return json.dumps(_finite(summary), default=str, allow_nan=False)
+    try:
+        return json.dumps(summary, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(summary), default=str, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

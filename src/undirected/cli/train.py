@@ -4,19 +4,23 @@ import hashlib
 import json
 import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax.sharding import Mesh
 
 from undirected.cli import console
 from undirected.cli.choices import check_choices
 from undirected.cli.columns import Wishes, given_columns, read_to_fit, tell_schema
+from undirected.cli.devices import mesh_of
 from undirected.cli.fit_report import in_words, write_fit_report
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, locked
+from undirected.core.mesh import by_first, is_first
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
@@ -34,10 +38,17 @@ from undirected.tasks.yardsticks import (
 
 
 def fit_table(
-    path: Path, wishes: Wishes, out: Path, settings: Settings, fresh: bool, as_json: bool
+    path: Path,
+    wishes: Wishes,
+    out: Path,
+    settings: Settings,
+    fresh: bool,
+    as_json: bool,
+    devices: str | None = None,
 ) -> None:
-    """Fit a model to a table and write its folder."""
+    """Fit a model to a table and write its folder; of several processes the first writes."""
     check_choices(settings)
+    mesh = mesh_of(devices)
     _check_given(settings, wishes)
     grey = settings.method == "query-training"
     table, schema = read_to_fit(path, wishes, grey, settings.model)
@@ -51,9 +62,10 @@ def fit_table(
         f"{np.isnan(table.values).mean():.1%} missing; {describe(settings)}"
     )
     tell_schema(schema, len(table.values))
-    with locked(out, "fitting a model"):
-        work = _prepare(out, settings, table, schema, given, fresh)
-        _fit(table, schema, given, out, work, settings, as_json)
+    with ExitStack() as held:
+        by_first(mesh, lambda: held.enter_context(locked(out, "fitting a model")))
+        by_first(mesh, lambda: _prepare(out, settings, table, schema, given, fresh))
+        _fit(table, schema, given, out, settings, as_json, mesh)
 
 
 def _fit(
@@ -61,20 +73,22 @@ def _fit(
     schema: Schema,
     given: tuple[int, ...],
     out: Path,
-    work: Path,
     settings: Settings,
     as_json: bool,
+    mesh: Mesh | None,
 ) -> None:
     """Train, and write the model, its report and the summary."""
-    started = time.monotonic()
+    started, work = time.monotonic(), out / "training"
     image = image_shape(settings.image, len(table.names))
     columns = columns_of(settings, schema)
-    trained = train_with_bar(table.values, settings, work, columns=columns, given=given)
+    trained = train_with_bar(table.values, settings, work, columns=columns, given=given, mesh=mesh)
     result = trained.result
     if result.stopped == "interrupted":
         raise console.Interrupted(
             f"fit: interrupted at step {result.step}; give the same command again to go on"
         )
+    if not is_first(mesh):
+        return
     fitted = table_model(trained, schema, given)
     yardsticks = make_yardsticks(trained.train, trained.mixture) if trained.mixture else {}
     score, best = _score(trained)
@@ -121,6 +135,7 @@ def train_with_bar(
     title: str = "fit",
     columns: Schema | None = None,
     given: tuple[int, ...] = (),
+    mesh: Mesh | None = None,
 ) -> Trained:
     """Fit with a progress bar; checkpoints and metrics go to the folder `work`."""
     bar = console.Bar(title)
@@ -136,8 +151,9 @@ def train_with_bar(
             columns=columns,
             given=given,
             store=Checkpoints(work / "checkpoints"),
-            log=MetricsLog(work / "metrics.jsonl"),
+            log=MetricsLog(work / "metrics.jsonl") if is_first(mesh) else None,
             on_event=show,
+            mesh=mesh,
         )
 
 

@@ -6,7 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
+
+from undirected.core.mesh import gather, place_chains, told_of_loss, use_mesh
 
 BUDGET = 512 * 2**20
 """Bytes that one chunk of rows may take."""
@@ -20,6 +23,7 @@ def map_rows(
     budget: int = BUDGET,
     progress: Callable[[int, int], None] | None = None,
     fill: float = 0.0,
+    mesh: Mesh | None = None,
 ) -> PyTree:
     """`function(chunk, start)` of all rows, put together again on the host.
 
@@ -33,25 +37,36 @@ def map_rows(
         budget: memory that a chunk may take.
         progress: told the rows done and the rows in all.
         fill: what the rows hold that fill up a chunk.
+        mesh: devices over which the rows of a chunk are split; each may take the budget.
 
     Returns:
         What the function gives, as NumPy arrays of all rows.
     """
     count = len(rows)
-    fits = max(1, budget // max(row_bytes, 1))
+    devices = 1 if mesh is None else mesh.size
+    fits = max(1, budget * devices // max(row_bytes, 1))
     size = 1 << min(int(fits).bit_length() - 1, max(count - 1, 0).bit_length())
     parts = []
     for start in range(0, max(count, 1), size):
         part = rows[start : start + size]
         padded = np.full((size, *rows.shape[1:]), fill, rows.dtype)
         padded[: len(part)] = part
-        found = function(jnp.asarray(padded), start)
-        kept = len(part)
+        found, kept = _of_chunk(function, padded, start, mesh), len(part)
         parts.append([np.asarray(leaf)[:kept] for leaf in jax.tree.leaves(found)])
         if progress is not None:
             progress(start + len(part), count)
     whole = [np.concatenate(leaves) for leaves in zip(*parts, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(found), whole)
+
+
+def _of_chunk(
+    function: Callable[[Array, int], PyTree], chunk: np.ndarray, start: int, mesh: Mesh | None
+) -> PyTree:
+    """The function of one chunk, whose rows a mesh shares out where they are enough."""
+    if mesh is None:
+        return function(jnp.asarray(chunk), start)
+    with use_mesh(mesh), told_of_loss(mesh):
+        return gather(mesh, function(place_chains(mesh, chunk), start))
 
 
 def potential_bytes(p: Any) -> int:

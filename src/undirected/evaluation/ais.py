@@ -9,12 +9,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Key
 from numpy.typing import ArrayLike
 
 from undirected.core import rectified
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, check_discrete
+from undirected.core.mesh import (
+    agree,
+    check_mesh,
+    gather,
+    place,
+    place_chains,
+    split_chains,
+    told_of_loss,
+    use_mesh,
+)
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, clamp
 from undirected.core.protocols import Annealable, Kernel, Summable
@@ -94,6 +105,7 @@ def ais(
     chains: int = 100,
     betas: int | ArrayLike = 1000,
     confidence: float = 0.99,
+    mesh: Mesh | None = None,
 ) -> AISResult:
     """log Z of `path.target` by annealing exact samples of `path.base`; Neal (2001), eq. 11.
 
@@ -110,6 +122,7 @@ def ais(
         chains: independent chains, at least 2.
         betas: how many, evenly spaced from 0 to 1, or the increasing values themselves.
         confidence: with which the interval holds log Z.
+        mesh: devices over which the chains are split, such as `un.device_mesh()`.
 
     Returns:
         An `AISResult`: `log_z`, `stderr`, `interval`, and the chains' own weights and last states.
@@ -128,7 +141,7 @@ def ais(
         raise UndirectedError(f"ais: chains is {chains}; an interval needs at least 2, better 100")
     first, rest = jax.random.split(make_key("ais", key, seed))
     x, base_log_z = _start(path.base, chains, first)
-    x, log_w = _anneal(path, kernel, x, schedule, rest)
+    x, log_w = _anneal(path, kernel, x, schedule, rest, check_mesh("ais", mesh))
     return _result(log_w, base_log_z, 1, confidence, x)
 
 
@@ -140,6 +153,7 @@ def reverse_ais(
     *,
     betas: int | ArrayLike = 1000,
     confidence: float = 0.99,
+    mesh: Mesh | None = None,
 ) -> AISResult:
     """log Z of `path.target` by annealing samples of it back to the base: 1 / Z = mean 1 / w.
 
@@ -150,7 +164,7 @@ def reverse_ais(
     _check(path, confidence)
     x = _samples(path.target, samples)
     _, base_log_z = _start(path.base, len(x), key)
-    x, log_w = _anneal(path, kernel, x, schedule, key)
+    x, log_w = _anneal(path, kernel, x, schedule, key, check_mesh("reverse_ais", mesh))
     return _result(log_w, base_log_z, -1, confidence, x)
 
 
@@ -165,6 +179,7 @@ def bracket(
     betas: int | ArrayLike = 1000,
     confidence: float = 0.99,
     width: float = 1.0,
+    mesh: Mesh | None = None,
 ) -> Bracket:
     """log Z from both sides: `ais`, and `reverse_ais` back along the same path.
 
@@ -181,6 +196,7 @@ def bracket(
         betas: how many, evenly spaced from 0 to 1, or the increasing values themselves.
         confidence: of the intervals.
         width: nats within which the two sides must lie to agree.
+        mesh: devices over which the chains are split, such as `un.device_mesh()`.
 
     Returns:
         A `Bracket`: `lower` and `upper`, `log_z` between them, and `agree`, whether that is known
@@ -194,11 +210,12 @@ def bracket(
         True
     """
     forward, choice, backward = jax.random.split(make_key("bracket", key, seed), 3)
-    lower = ais(path, kernel, forward, chains=chains, betas=betas, confidence=confidence)
+    shared = {"betas": betas, "confidence": confidence, "mesh": mesh}
+    lower = ais(path, kernel, forward, chains=chains, **shared)
     if samples is None:
         weights = jnp.asarray(lower.log_weights - lower.log_z)
         samples = lower.samples[jax.random.categorical(choice, weights, shape=(chains,))]
-    upper = reverse_ais(path, kernel, samples, backward, betas=betas, confidence=confidence)
+    upper = reverse_ais(path, kernel, samples, backward, **shared)
     return Bracket(lower, upper, width)
 
 
@@ -340,26 +357,30 @@ def _anneal(
     x: Float[Array, "*models chains n"],
     betas: np.ndarray,
     key: Key[Array, "*models"],
+    mesh: Mesh | None = None,
 ) -> tuple[Float[Array, "*models chains n"], Float[Array, "*models chains"]]:
     """Last states and log weights of chains led from betas[0] to betas[-1].
 
     With an axis over models in front, so have the parameters of the path.
 
     Blocks of betas double until one takes `BLOCK` seconds; Ctrl-C is answered between two blocks.
+    Processes that share a mesh go by the clock of the first.
     """
     steps = jnp.asarray(betas, x.dtype)
-    chains = x, jnp.zeros(x.shape[:-1], x.dtype), key
+    path, kernel, steps, key = place(mesh, (path, kernel, steps, key))
+    chains = *place_chains(mesh, (x, jnp.zeros(x.shape[:-1], x.dtype))), key
     known = _known()
     start, size = 1, ON_GPU if known else 1
     while start < len(steps):
         begun, count = time.monotonic(), min(size, len(steps) - start)
-        number = count if known else jnp.asarray(count)
-        chains = _block(path, kernel, chains, steps, jnp.asarray(start), number)
-        jax.block_until_ready(chains)
-        if not known and time.monotonic() - begun < BLOCK:
+        number = count if known else np.asarray(count)
+        with use_mesh(mesh), told_of_loss(mesh):
+            chains = _block(path, kernel, chains, steps, np.asarray(start), number)
+            jax.block_until_ready(chains)
+        if not known and agree(mesh, time.monotonic() - begun < BLOCK):
             size *= 2
         start += count
-    return chains[:2]
+    return gather(mesh, chains[:2])
 
 
 def _known() -> bool:
@@ -369,7 +390,7 @@ def _known() -> bool:
 
 @eqx.filter_jit
 def _block(
-    path: Any, kernel: Kernel, chains: tuple, steps: Array, start: Array, count: int | Array
+    path: Any, kernel: Kernel, chains: tuple, steps: Array, start: Any, count: Any
 ) -> tuple[Float[Array, "chains n"], Float[Array, " chains"], Key[Array, ""]]:
     """States, log weights and key of chains led from steps[start - 1] over `count` steps."""
     if chains[0].ndim == 2:
@@ -394,7 +415,7 @@ def _lead(
         log_w = log_w + _energy(before, x) - _energy(model, x)
         x = _refresh(model, x, refresh)
         state, _ = kernel.step(model, kernel.init(model, x, init), free, move)
-        return state.x, log_w, key
+        return *split_chains((state.x, log_w)), key
 
     return jax.lax.fori_loop(0, count, one, chains)
 

@@ -85,6 +85,17 @@ class _ApartBySeed:
         return jax.vmap(self.transform)(batch, jax.random.split(key, self.seeds))
 
 
+class EachState(eqx.Module):
+    """The states of the chains of every model, as the kernel keeps them."""
+
+    inside: Any
+
+    @property
+    def x(self) -> Float[Array, "m *chains n"]:
+        """Where the chains of every model are."""
+        return eqx.filter_vmap(lambda state: state.x, in_axes=eqx.if_array(0))(self.inside)
+
+
 @dataclass(frozen=True)
 class EachModel:
     """A kernel that moves the chains (models, *chains, n) of a stack, each by its own model.
@@ -95,18 +106,19 @@ class EachModel:
 
     kernel: Kernel
 
-    def init(self, model: Any, x: Float[Array, "m *chains n"], key: Key[Array, ""]) -> Any:
+    def init(self, model: Any, x: Float[Array, "m *chains n"], key: Key[Array, ""]) -> EachState:
         """Chains of every model that start at x."""
         start = eqx.filter_vmap(self.kernel.init, in_axes=(model_axes(model), 0, 0))
-        return start(model, x, jax.random.split(key, size(model)))
+        return EachState(start(model, x, jax.random.split(key, size(model))))
 
     def step(
-        self, model: Any, state: Any, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
-    ) -> tuple[Any, Info]:
+        self, model: Any, state: EachState, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
+    ) -> tuple[EachState, Info]:
         """One step of the kernel on the chains of every model; reports lead with the models."""
         axes = model_axes(model), eqx.if_array(0), None, 0
         move = eqx.filter_vmap(self.kernel.step, in_axes=axes)
-        return move(model, state, free, jax.random.split(key, size(model)))
+        inside, info = move(model, state.inside, free, jax.random.split(key, size(model)))
+        return EachState(inside), info
 
 
 @dataclass(frozen=True)

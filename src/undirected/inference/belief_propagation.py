@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.iterate import iterate, largest, status_of
+from undirected.core.mesh import mesh_size, on_mesh
 from undirected.core.numerics import CERTAIN, is_zero, message
 from undirected.core.potentials import (
     Beliefs,
@@ -293,7 +294,9 @@ def _decode(routine: BeliefPropagation, p: Potentials) -> Decoded:
     start = jax.eval_shape(routine.init_messages, eqx.tree_at(_fields, p, _first(p)))
     messages = sum(leaf.size for leaf in jax.tree.leaves(start))
     room = CACHE if jax.default_backend() == "cpu" else MEMORY
-    size = int(np.clip(room // max(messages, 1), 1, len(p.unary)))
+    size = int(np.clip(room * mesh_size() // max(messages, 1), 1, len(p.unary)))
+    if on_mesh() and size == len(p.unary):
+        return jax.vmap(one)((p.unary, p.evidence))
     chunk = None if size == 1 else size
     return jax.lax.map(one, (p.unary, p.evidence), batch_size=chunk)
 

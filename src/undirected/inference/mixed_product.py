@@ -62,7 +62,8 @@ class MixedProduct(Inference):
             return message(cavity, weight).sum(1)
 
         def by_odds(v: Array) -> Array:
-            return bipartite.log_product(_ratios(hidden_fields(v), odds, v), 1, gentle=True)
+            ratios = _ratios(hidden_fields(v), odds, v)
+            return bipartite.log_product(ratios, 1, gentle=jax.default_backend() == "cpu")
 
         def step(state: tuple[Array, ...]) -> tuple[tuple[Array, ...], Array]:
             v, best, best_value = state

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Int, Key, PyTree
 
 from undirected.core.errors import UndirectedError
+from undirected.core.mesh import split
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +87,8 @@ def take(
     key: Key[Array, ""],
 ) -> PyTree:
     """The batch of these rows of the data, transformed."""
-    batch = jax.tree.map(lambda leaf: leaf[rows], data)
-    return batch if transform is None else transform(batch, key)
+    batch = split(jax.tree.map(lambda leaf: leaf[rows], data))
+    return batch if transform is None else split(transform(batch, key))
 
 
 @lru_cache(maxsize=2)
@@ -102,4 +103,6 @@ def _as_array(leaf: Array | np.ndarray) -> Array:
             f"batches: got the single value {leaf!r} for data; pass arrays with one row an example "
             "(a nested list: np.array(rows))"
         )
+    if isinstance(leaf, jax.Array) and len(leaf.devices()) > 1:
+        leaf = np.asarray(leaf)  # split by the caller, in a way that the steps do not know
     return jnp.asarray(leaf)

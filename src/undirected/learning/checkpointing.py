@@ -6,12 +6,16 @@ from typing import Any, Protocol
 
 import equinox as eqx
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.mesh import agree, by_first, gather, place, place_chains, shared
 from undirected.learning.train_step import TrainState
 
 Row = dict[str, float]
+RATE = "optimiser and rate"
+"""The part of a run's identity that may change after a step that was not finite."""
 
 
 class Store(Protocol):
@@ -50,41 +54,73 @@ class Run:
 class Saver:
     """Checkpoints of one run, at most one every so many seconds; without a store it does nothing.
 
-    `identity` is what must not change between the parts of a run and no shape betrays.
+    `identity` is what must not change between the parts of a run and no shape betrays. Of several
+    processes that share a mesh the first reads and writes; all call every method at the same step.
     """
 
-    def __init__(self, store: Store | None, every: float, identity: dict[str, Any]):
-        self.store, self.every, self.identity = store, every, identity
+    def __init__(
+        self,
+        store: Store | None,
+        every: float,
+        identity: dict[str, Any],
+        mesh: Mesh | None = None,
+    ):
+        self.store, self.every, self.identity, self.mesh = store, every, identity, mesh
         self.step, self.time = 0, time.monotonic()
 
     def resume(self, start: Run) -> Run:
         """The run of the newest checkpoint, or `start` where there is none."""
         if self.store is None:
             return start
-        advice = (
-            "go on with the settings of that run, use another folder, or remove this one "
-            "(on the command line: --fresh)"
+        whole = gather(self.mesh, _arrays(start))
+        found = by_first(self.mesh, lambda: self._read(whole))
+        told: tuple[int, dict[str, Any]] | None = agree(
+            self.mesh, None if found is None else (found[0], found[2])
         )
-        try:
-            found = self.store.latest(_arrays(start))
-        except BadFile as error:
-            raise BadFile(f"fit: cannot go on with the stored run: {error}; {advice}") from error
-        if found is None:
+        if told is None:
             return start
-        self.step, tree, meta = found
-        for name, now in self.identity.items():
-            if (before := meta["run"].get(name)) != now:
-                raise UndirectedError(f"fit: the store has {name} {before}, not {now}: {advice}")
+        self.step, meta = told
+        tree = whole if found is None else found[1]
+        if self.mesh is not None:
+            parts = tree.model, tree.optimiser, tree.best_model
+            parts = (*place(self.mesh, parts), place_chains(self.mesh, tree.carry))
+            tree = _Saved(parts[0], parts[1], parts[3], parts[2])
         state = eqx.combine(TrainState(tree.model, tree.optimiser, tree.carry), start.state)
         best_model = eqx.combine(tree.best_model, start.best_model)
         history = tuple(meta["history"])
         counters = meta["best"], meta["best_step"], meta["waited"]
         return Run(self.step, state, best_model, *counters, history)
 
+    def _read(self, like: "_Saved") -> tuple[int, "_Saved", dict[str, Any]] | None:
+        """The newest checkpoint, which must be of the same run."""
+        assert self.store is not None
+        advice = (
+            "go on with the settings of that run, use another folder, or remove this one "
+            "(on the command line: --fresh)"
+        )
+        try:
+            found = self.store.latest(like)
+        except BadFile as error:
+            raise BadFile(f"fit: cannot go on with the stored run: {error}; {advice}") from error
+        if found is None:
+            return None
+        run, diverged = found[2]["run"], found[2].get("diverged", False)
+        for name, now in self.identity.items():
+            if diverged and name == RATE:
+                continue  # it was advised to lower it
+            if (before := run.get(name, now)) != now:  # older ones know less
+                raise UndirectedError(f"fit: the store has {name} {before}, not {now}: {advice}")
+        return found
+
     def save_if_due(self, run: Run) -> None:
         """Write a checkpoint when the last one is old enough."""
-        if time.monotonic() - self.time >= self.every:
+        if agree(self.mesh, time.monotonic() - self.time >= self.every):
             self.save(run)
+
+    def leave(self) -> None:
+        """Write nothing any more if other processes, which stand elsewhere, would have to help."""
+        if shared(self.mesh):
+            self.store = None
 
     def save(self, run: Run) -> None:
         """Write a checkpoint unless the run stands where the last one was written."""
@@ -95,9 +131,11 @@ class Saver:
             "best": run.best,
             "best_step": run.best_step,
             "waited": run.waited,
+            "diverged": bool(run.bad),
             "history": list(run.history),
         }
-        self.store.save(run.step, _arrays(run), meta)
+        tree, store = gather(self.mesh, _arrays(run)), self.store
+        by_first(self.mesh, lambda: store.save(run.step, tree, meta))
         self.step, self.time = run.step, time.monotonic()
 
 

@@ -10,21 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, PyTree
 
 from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.mesh import agree, any_process, check_mesh, gather, is_first
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import check_values
-from undirected.learning.checkpointing import Row, Run, Saver, Store
+from undirected.learning.checkpointing import RATE, Row, Run, Saver, Store
 from undirected.learning.ensemble import Ensemble
-from undirected.learning.train_step import (
-    TrainState,
-    first_carry,
-    make_advance,
-    not_finite,
-    trainable_leaves,
-)
+from undirected.learning.fingerprint import data_fingerprint, fingerprint
+from undirected.learning.interrupts import held_interrupts
+from undirected.learning.train_step import not_finite, trainable_leaves
+from undirected.learning.trainer import Trainer
 
 Validator = Callable[[Any, Key[Array, ""]], float | Float[Array, ""]]
 
@@ -93,6 +92,7 @@ def fit(
     save_every: float = 60.0,
     log: Log | None = None,
     on_event: Callable[[Progress], None] | None = None,
+    mesh: Mesh | None = None,
 ) -> FitResult:
     """Minimise the objective for `steps` steps, or `epochs` passes over the data.
 
@@ -105,35 +105,66 @@ def fit(
     same call goes on from there to the same bits as if it had never stopped: keys and batches
     depend on the step alone. Ctrl-C stops the run and returns what there is. A step that is not
     finite raises `Diverged`, which carries the result up to then.
+
+    With a `mesh`, such as `un.device_mesh()`, the rows of the data, of every batch and the chains
+    are split over its devices; the model is on each. Where these belong to several processes, all
+    make the same call; process 0 alone writes to the store and the log and tells `on_event`, and
+    what depends on a clock is decided there. The result is the same at all, on one device.
     """
+    mesh = check_mesh("fit", mesh)
     _check(model, objective, batches, key)
     plan = _Plan(batches, steps, epochs, log_every, validate, validate_every, mode, patience)
     init_key, step_key, validation_key = jax.random.split(key, 3)
     model = jax.tree.map(_as_array, model)
     chosen = trainable_leaves(model, trainable)
-    run = _start(model, objective, optimiser.init(eqx.filter(model, chosen)), batches, init_key)
-    saver = Saver(store, save_every, _identity(objective, batches, key))
-    run, stopped = saver.resume(run), ""
+    trainer = Trainer(objective, optimiser, batches, chosen, step_key, mesh)
+    run = _start(trainer, model, optimiser.init(eqx.filter(model, chosen)), init_key)
+    identity = {} if store is None else _identity(objective, optimiser, batches, key, patience)
+    saver = Saver(store, save_every, identity, mesh)
+    run = saver.resume(run)
+    log, on_event = (log, on_event) if is_first(mesh) else (None, None)
     if log is not None and store is not None:
         log.truncate_after(run.step)
-    advance = make_advance(objective, optimiser, batches, chosen)
+    run, stopped = _loop(plan, trainer, run, saver, validation_key, log, on_event)
+    if run.bad:
+        raise Diverged(_advice(plan, run, trainer), _result(run, stopped, mesh))
+    return _result(run, stopped, mesh)
+
+
+def _loop(
+    plan: "_Plan",
+    trainer: Trainer,
+    run: Run,
+    saver: Saver,
+    validation_key: Key[Array, ""],
+    log: Log | None,
+    on_event: Callable[[Progress], None] | None,
+) -> tuple[Run, str]:
+    """The run at its end, and why it ended there; saved whatever happens."""
+    stopped, mesh = "", trainer.mesh
     try:
-        _tell(on_event, run, plan.total, 0.0)
-        while not (stopped := plan.ended(run)):
-            began, before = time.monotonic(), run.step
-            after = _chunk(plan, run, advance, step_key, plan.chunk_end(run.step))
-            after = plan.judge(after, validation_key)
-            _log(log, before, after)
-            run = after
-            _tell(on_event, run, plan.total, (run.step - before) / (time.monotonic() - began))
-            saver.save_if_due(run)
+        with held_interrupts(mesh) as interrupted:
+            _tell(on_event, run, plan.total, 0.0)
+            while not (stopped := plan.ended(run)):
+                began, before = time.monotonic(), run.step
+                after = _chunk(plan, run, trainer, plan.chunk_end(run.step))
+                after = plan.judge(after, validation_key, mesh)
+                _log(log, before, after)
+                run = after
+                _tell(on_event, run, plan.total, (run.step - before) / (time.monotonic() - began))
+                saver.save_if_due(run)
+                if any_process(mesh, interrupted()):
+                    stopped = "interrupted"
+                    break
     except KeyboardInterrupt:
         stopped = "interrupted"
+        saver.leave()
+    except BaseException:
+        saver.leave()
+        raise
     finally:
         saver.save(run)
-    if run.bad:
-        raise Diverged(_advice(plan, run, step_key), _result(run, stopped))
-    return _result(run, stopped)
+    return run, stopped
 
 
 def _log(log: Log | None, before: int, after: Run) -> None:
@@ -142,16 +173,17 @@ def _log(log: Log | None, before: int, after: Run) -> None:
         log.append(after.step, {k: v for k, v in after.history[-1].items() if k != "step"})
 
 
-def _result(run: Run, stopped: str) -> FitResult:
+def _result(run: Run, stopped: str, mesh: Mesh | None) -> FitResult:
+    model = gather(mesh, run.state.model)
     return FitResult(
-        model=run.state.model,
-        best_model=run.state.model if run.best is None else run.best_model,
+        model=model,
+        best_model=model if run.best is None else gather(mesh, run.best_model),
         step=run.step,
         stopped=stopped,
         history=list(run.history),
         best=run.best,
         best_step=run.best_step,
-        carry=run.state.carry,
+        carry=gather(mesh, run.state.carry),
     )
 
 
@@ -223,35 +255,30 @@ class _Plan:
         ends = [self.log_every] if self.validate is None else [self.log_every, self.every]
         return min(self.total, *(step - step % every + every for every in ends))
 
-    def judge(self, run: Run, key: Key[Array, ""]) -> Run:
+    def judge(self, run: Run, key: Key[Array, ""], mesh: Mesh | None) -> Run:
         """The run with its validation, where one is due."""
         due = run.step % self.every == 0 or run.step == self.total
         if self.validate is None or not due or run.bad:
             return run
-        value = self.validate(run.state.model, jax.random.fold_in(key, run.step))
-        return run.judged(float(value), self.mode)
+        model = gather(mesh, run.state.model)
+        value = float(self.validate(model, jax.random.fold_in(key, run.step)))
+        return run.judged(agree(mesh, value), self.mode)
 
 
-def _start(
-    model: Any, objective: Objective, memory: Any, batches: Batches, key: Key[Array, ""]
-) -> Run:
+def _start(trainer: Trainer, model: Any, memory: Any, key: Key[Array, ""]) -> Run:
     """The run before its first step."""
-    carry = first_carry(objective, model, batches, key)
-    return Run(0, jax.tree.map(_as_array, TrainState(model, memory, carry)), model)
+    state = jax.tree.map(_as_array, trainer.start(model, memory, key))
+    return Run(0, state, state.model)
 
 
-def _chunk(plan: _Plan, run: Run, advance: Callable, key: Key[Array, ""], stop: int) -> Run:
+def _chunk(plan: _Plan, run: Run, trainer: Trainer, stop: int) -> Run:
     """The run after the steps up to `stop`, or up to the last good one."""
     if stop == run.step:
         return run
-    batches = plan.batches
-    rows = np.zeros((min(plan.log_every, plan.total), batches.size), np.int32)
-    rows[: stop - run.step] = batches.indices(run.step, stop)
-    bounds = np.int32(run.step), np.int32(stop)
-    state, *outcome = advance(run.state, batches.data, rows, *bounds, key)
-    step, metrics, finite = jax.device_get(outcome)
+    batches, width = plan.batches, min(plan.log_every, plan.total)
+    state, step, metrics, finite = trainer.advance(run.state, run.step, stop, width)
     if bad := not_finite(finite):
-        return replace(_chunk(plan, run, advance, key, int(step)), bad=bad)
+        return replace(_chunk(plan, run, trainer, int(step)), bad=bad)
     row = {"step": stop, "epoch": stop * batches.size / batches.rows}
     row |= {name: float(value) for name, value in metrics.items()}
     return replace(run, step=stop, state=state, history=(*run.history, row))
@@ -262,9 +289,19 @@ def _tell(on_event: Callable[[Progress], None] | None, run: Run, total: int, rat
         on_event(Progress(run.step, total, rate, run.history[-1] if run.history else {}))
 
 
-def _identity(objective: Objective, batches: Batches, key: Key[Array, ""]) -> dict[str, Any]:
+def _identity(
+    objective: Objective,
+    optimiser: optax.GradientTransformation,
+    batches: Batches,
+    key: Key[Array, ""],
+    patience: int | None,
+) -> dict[str, Any]:
+    """What must stay the same for a run to go on: a longer run may, one of another kind may not."""
     return {
         "objective": type(objective).__name__,
+        RATE: fingerprint(optimiser),
+        "patience": patience,
+        "data": data_fingerprint(batches.data),
         "rows": batches.rows,
         "batch size": batches.size,
         "batch seed": batches.seed,
@@ -273,11 +310,9 @@ def _identity(objective: Objective, batches: Batches, key: Key[Array, ""]) -> di
     }
 
 
-def _advice(plan: _Plan, run: Run, key: Key[Array, ""]) -> str:
+def _advice(plan: _Plan, run: Run, trainer: Trainer) -> str:
     """What went wrong and what to do about it."""
-    rows = plan.batches.indices(run.step, run.step + 1)[0]
-    batch_key, _ = jax.random.split(jax.random.fold_in(key, run.step))
-    batch = plan.batches.take(plan.batches.data, jnp.asarray(rows), batch_key)
+    batch = trainer.batch(run.step)
     message = (
         f"fit: {run.bad} became NaN or infinite at step {run.step + 1} of {plan.total}; step "
         f"{run.step} is kept in the result of this error, and in the store where there is one. "

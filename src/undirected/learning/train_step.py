@@ -11,8 +11,9 @@ import optax
 from jaxtyping import Array, Key, PyTree
 
 from undirected.core.errors import UndirectedError
+from undirected.core.mesh import split_chains, whole
 from undirected.core.protocols import Objective
-from undirected.learning.batches import Batches, take
+from undirected.learning.batches import take
 from undirected.learning.structure import Structure
 
 PROGRAMS = 32
@@ -41,7 +42,7 @@ def trainable_leaves(model: PyTree, trainable: PyTree | Callable[[Any], bool]) -
 def make_advance(
     objective: Objective,
     optimiser: optax.GradientTransformation,
-    batches: Batches,
+    transform: Callable | None,
     trainable: PyTree,
 ) -> Callable:
     """`advance(state, data, rows, start, stop, key) -> (state, step, metrics, finite)`.
@@ -58,13 +59,12 @@ def make_advance(
     Settings made the same way get the same function, and so what was compiled for it.
     """
     mask = tuple(jax.tree.leaves(trainable)), jax.tree.structure(trainable)
-    return _advance(Structure((objective, optimiser, batches.transform, mask)))
+    return _advance(Structure((objective, optimiser, transform, mask)))
 
 
-def first_carry(objective: Objective, model: Any, batches: Batches, key: Key[Array, ""]) -> Any:
-    """What the objective carries before the first step."""
-    init = _init(Structure((objective, batches.transform)))
-    return init(model, batches.data, batches.indices(0, 1)[0], key)
+def make_first_carry(objective: Objective, transform: Callable | None) -> Callable:
+    """`first_carry(model, data, rows, key)`: what the objective carries before the first step."""
+    return _init(Structure((objective, transform)))
 
 
 @lru_cache(maxsize=PROGRAMS)
@@ -74,7 +74,8 @@ def _init(settings: Structure) -> Callable:
     @eqx.filter_jit
     def init(model: Any, data: PyTree, rows: Array, key: Key[Array, ""]) -> Any:
         batch_key, carry_key = jax.random.split(key)
-        return objective.init(model, take(transform, data, rows, batch_key), carry_key)
+        carry = objective.init(model, take(transform, data, rows, batch_key), carry_key)
+        return split_chains(carry)
 
     return init
 
@@ -122,7 +123,7 @@ def _advance(settings: Structure) -> Callable:
             loop = jax.lax.fori_loop(0, count, lambda _, loop: body(loop), first)
             at, arrays, sums, finite = loop
         means = jax.tree.map(lambda total: total / jnp.maximum(at - start, 1), sums)
-        after = eqx.combine(arrays, static)
+        after = _spread(eqx.combine(arrays, static))
         parameters = eqx.filter(after.model, trainable)
         well = _all(_finite("", (sums[value_name], parameters, after.carry)))
         return (after, at, means, finite), well
@@ -134,6 +135,7 @@ def _advance(settings: Structure) -> Callable:
         found, well = go(False, _known(len(rows), int(stop - start)), *given)
         return found if well else go(True, None, *given)[0]
 
+    advance.go = go  # the program, for those who want to look at it
     return advance
 
 
@@ -166,9 +168,15 @@ def _one_step(
             "parameters": _finite("new ", parameters),
             "carry": _finite("carried ", carry),
         }
-        return TrainState(eqx.combine(parameters, rest), memory, carry), metrics, finite
+        after = TrainState(eqx.combine(parameters, rest), memory, carry)
+        return _spread(after), metrics, finite
 
     return step
+
+
+def _spread(state: TrainState) -> TrainState:
+    """The state with its chains split over the devices of the mesh, if there is one."""
+    return TrainState(whole(state.model), whole(state.optimiser), split_chains(state.carry))
 
 
 def _known(rows: int, steps: int) -> int | None:

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from undirected.core.mesh import on_mesh
+
 TILE = 32
 """Sites among which one is looked for at a time."""
 WARPS = 4
@@ -38,6 +40,8 @@ def flip_sites(
     `slope` is the field of every site in the state x; `weight` is symmetric with a zero diagonal;
     sites that are not free stay. On an NVIDIA GPU one fused kernel, elsewhere a compiled loop.
     """
+    if on_mesh():  # XLA cannot split a fused kernel over devices
+        return flip_looped(weight, slope, x, free, uniform)
     return lax.platform_dependent(
         weight, slope, x, free, uniform, cuda=flip_fused, default=flip_looped
     )

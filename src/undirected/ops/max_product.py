@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from undirected.core.iterate import iterate, largest
+from undirected.core.mesh import on_mesh
 
 Decoded = tuple[Float[Array, " n"], Float[Array, ""], Int[Array, ""]]
 
@@ -61,7 +62,8 @@ def _choose(plain: Callable, fused: str, arrays: tuple[Array, ...], bounds: tupl
     def bounded(form: Callable) -> Callable:
         return lambda *a: form(*a, *bounds)
 
-    if jax.default_backend() != "gpu":  # the fused forms take half a second to import
+    # The fused forms take half a second to import, and XLA cannot split them over devices.
+    if jax.default_backend() != "gpu" or on_mesh():
         return bounded(plain)(*arrays)
     from undirected.ops import max_product_gpu
 

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from undirected.core.mesh import on_mesh
+
 TILE = 16
 """Sites that the compiled loop takes per matrix product."""
 WARPS = 4
@@ -33,6 +35,8 @@ def scan_sites(
     `fields` are what the sites feel from outside; `weight` is symmetric with a zero diagonal; sites
     that are not free stay. On an NVIDIA GPU one fused kernel, elsewhere a compiled loop over tiles.
     """
+    if on_mesh():  # XLA cannot split a fused kernel over devices
+        return scan_tiled(weight, fields, x, free, noise, backward=backward)
     return lax.platform_dependent(
         weight,
         fields,

@@ -9,10 +9,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.diagnostics import ess, rhat
 from undirected.core.errors import UndirectedError
+from undirected.core.mesh import (
+    check_mesh,
+    gather,
+    place,
+    place_chains,
+    split_chains,
+    told_of_loss,
+    use_mesh,
+)
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.protocols import Info, Kernel, Model
 from undirected.core.random import make_key
@@ -129,6 +139,7 @@ def run_chains(
     observe: Observer | Iterable[Observer] | None = None,
     keep: bool = True,
     moments: bool = False,
+    mesh: Mesh | None = None,
 ) -> ChainResult:
     """Run chains side by side: `burn_in` steps, then `samples` draws of `thin` steps each.
 
@@ -150,6 +161,8 @@ def run_chains(
             `Mean(function)` and `Trace(function)`; `()` keeps only what `ChainResult` always has.
         keep: without `observe`, short for `States()`.
         moments: without `observe`, short for `Moments()`.
+        mesh: devices over which the chains are split, such as `un.device_mesh()`; the draws are the
+            same on any.
 
     Returns:
         Means, variances and errors of all units, what was observed, and the last state.
@@ -170,7 +183,19 @@ def run_chains(
     if not isinstance(start, eqx.Module):
         state = kernel.init(model, _starts(model, start, chains, free, start_key), init_key)
     free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
-    return _run(kernel, model, state, free, run_key, samples, burn_in, thin, observers)
+    return _run_on(mesh, kernel, model, state, free, run_key, samples, burn_in, thin, observers)
+
+
+def _run_on(
+    mesh: Mesh | None, kernel: Kernel, model: Any, state: Any, free: Array, key: Array, *rest: Any
+) -> ChainResult:
+    """The chains on the devices of the mesh, if there is one; the result is on one again."""
+    mesh = check_mesh("run_chains", mesh)
+    kernel, model, key = place(mesh, (kernel, model, key))
+    state = place_chains(mesh, state)
+    free = place_chains(mesh, free) if free.ndim > 1 else place(mesh, free)
+    with use_mesh(mesh), told_of_loss(mesh):
+        return gather(mesh, _run(kernel, model, state, free, key, *rest))
 
 
 def _asked(
@@ -203,7 +228,7 @@ def _run(
     state = lax.fori_loop(
         0,
         burn_in,
-        lambda i, s: kernel.step(model, s, free, jax.random.fold_in(burn_key, i))[0],
+        lambda i, s: split_chains(kernel.step(model, s, free, jax.random.fold_in(burn_key, i))[0]),
         state,
     )
     every = {name: look.every for name, look in observers.items() if isinstance(look, Stored)}
@@ -211,7 +236,8 @@ def _run(
     length, longer = divmod(samples, batches)
 
     def step(state: Any, key: Key[Array, ""]) -> tuple[Any, Info]:
-        return kernel.step(model, state, free, key)
+        state, info = kernel.step(model, state, free, key)
+        return split_chains(state), info
 
     def draw_one(state: Any, index: Array) -> tuple[Any, _Draw]:
         state, info = lax.scan(step, state, jax.random.split(jax.random.fold_in(key, index), thin))

@@ -7,10 +7,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
+from undirected.core.mesh import (
+    check_mesh,
+    gather,
+    place,
+    place_chains,
+    told_of_loss,
+    use_mesh,
+)
 from undirected.core.numerics import is_traced
 from undirected.core.potentials import (
     Beliefs,
@@ -92,17 +101,38 @@ class PerturbAndMap:
         beliefs = mean_statistics(p, found.x)
         return eqx.tree_at(lambda b: (b.log_z, b.status, b.iterations), beliefs, how)
 
-    def draw(self, model: Any, key: Key[Array, ""]) -> "Draws":
+    def draw(self, model: Any, key: Key[Array, ""], mesh: Mesh | None = None) -> "Draws":
         """`samples` draws, with the perturbed maxima; evidence is honoured.
 
-        Batch axes of the potentials come first, before the samples.
+        Batch axes of the potentials come first, before the samples. On a mesh the draws of one
+        instance are split over its devices.
         """
         p = lowered("PerturbAndMap", model)
+        mesh = check_mesh("PerturbAndMap", mesh)
         if p.unary.ndim > 1:
+            if mesh is not None:
+                raise UndirectedError(
+                    f"PerturbAndMap: got potentials of {len(p.unary)} instances and a mesh, over "
+                    "which the draws of one are split; leave out mesh, or draw from each alone"
+                )
             return _each_instance(self.draw, p, key)
         noise_key, key = jax.random.split(key)
         noise = perturbation(p.layout, noise_key, (self.samples,)).astype(p.unary.dtype)
-        return self.solve(shift(p, _on_free_units(p, noise)), key)
+        if mesh is None:
+            return self.solve(shift(p, _on_free_units(p, noise)), key)
+        return self._draw_on(mesh, p, noise, key)
+
+    def _draw_on(self, mesh: Mesh, p: Potentials, noise: Array, key: Key[Array, ""]) -> "Draws":
+        """`draw` with this noise, split over the devices of a mesh."""
+        if getattr(self.infer, "on_host", False):
+            raise UndirectedError(
+                f"PerturbAndMap: {type(self.infer).__name__} runs in NumPy and cannot be split over"
+                " devices; leave out mesh, or use MaxProduct"
+            )
+        p, key = place(mesh, (p, key))
+        with use_mesh(mesh), told_of_loss(mesh):
+            noisy = shift(p, _on_free_units(p, place_chains(mesh, noise)))
+            return gather(mesh, self.solve(noisy, key))
 
     def solve(self, noisy: Potentials, key: Key[Array, ""]) -> "Draws":
         """The best states of instances that share their factors, and their centred values."""

@@ -23,10 +23,8 @@ from undirected.sklearn.codec import TableCodec
 from undirected.tasks import Settings, train_table
 from undirected.tasks.enumerated import (
     MOST_HIDDEN,
-    EnumeratedRBM,
     fit_enumerated,
     hidden_for,
-    is_enumerable,
 )
 from undirected.tasks.table_model import TableModel, columns_of, settings_for, table_model
 from undirected.tasks.table_models import MOST_ENTRIES
@@ -204,8 +202,6 @@ class TableDensity(DensityMixin, _TableEstimator):
         x = self._checked(X, reset=False)
         values, model = self.codec_.encode(X, x), self.model_
         units = ~np.isnan(values) @ self.codec_.log_scales
-        if is_enumerable(model.model):
-            return EnumeratedRBM.of(model.model).log_likelihood(model.units(values)) - units
         found = model.score(values, seed=0, entries=False).log_likelihood.rows
         return np.asarray(found, np.float64) - units
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri_exp
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import CONTINUOUS, Domain
@@ -54,7 +54,7 @@ def log_sum(joint: Float[np.ndarray, "*b S"]) -> tuple[np.ndarray, np.ndarray]:
     return top + np.log(total), weights
 
 
-def is_enumerable(model: Any) -> bool:
+def is_enumerable(model: Any) -> TypeGuard[MixedRBM]:
     """Whether a model is one whose hidden states are few enough to be enumerated."""
     return isinstance(model, MixedRBM) and model.n_hidden <= MOST_HIDDEN
 
@@ -121,6 +121,24 @@ class Visible:
         hazard = np.where(self.is_positive, hazard, 0.0)
         p[..., self.discrete :] = s * (a + hazard)
         return p, variance * np.maximum(1 + a * (a + hazard), 0.0)
+
+    def draw(
+        self,
+        fields: Float[np.ndarray, "rows V"],
+        variance: Float[np.ndarray, " C"],
+        rng: np.random.Generator,
+    ) -> Float[np.ndarray, "rows V"]:
+        """A state of every variable, given the fields of each row."""
+        found = fields + rng.gumbel(size=fields.shape)
+        best = self.spread(np.maximum.reduceat(found, self.starts, axis=-1)) == found
+        alone = self.spread(self.is_binary)
+        found = np.where(alone, found > rng.gumbel(size=fields.shape), best).astype(float)
+        s = np.sqrt(variance)
+        a = fields[:, self.discrete :] * s
+        logs = np.log1p(-rng.random(a.shape))  # of numbers in (0, 1]
+        high = -ndtri_exp(logs + np.where(self.is_positive, log_ndtr(a), 0.0))
+        found[:, self.discrete :] = s * (a + high)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +211,21 @@ class EnumeratedRBM:
         return self.visible.moments(self.fields, self.variance)
 
     @cached_property
+    def _log_masses(self) -> Float[np.ndarray, " S"]:
+        """log of the sum of exp(-E) over the visible states, for every hidden state."""
+        return self.states @ self.hidden_bias + self.log_sums.sum(1)
+
+    @property
+    def log_z(self) -> float:
+        """log Z of the `MixedRBM`, whose real units have the energy (v - b)^2 / (2 s^2)."""
+        real = self.visible.discrete + np.flatnonzero(~self.visible.is_positive)
+        own = self.variance[~self.visible.is_positive]
+        return float(log_sum(self._log_masses)[0][0] - 0.5 * (self.bias[real] ** 2 * own).sum())
+
+    @cached_property
     def log_weights(self) -> Float[np.ndarray, " S"]:
         """log p(h)."""
-        found = self.states @ self.hidden_bias + self.log_sums.sum(1)
-        return found - log_sum(found)[0]
+        return self._log_masses - log_sum(self._log_masses)[0]
 
     def joint(self, v: np.ndarray, seen: np.ndarray) -> Float[np.ndarray, "rows S"]:
         """log p(v, h) of the observed part of rows, as `Visible.observed` has it."""
@@ -237,13 +266,41 @@ class EnumeratedRBM:
         known = self.visible.observed(np.where(asked, np.nan, rows))
         posterior = log_sum(self.joint(*known))[1]
         for g in np.flatnonzero(which.any(0)).tolist():
-            at, some = self.visible.units(g), which[:, g]
-            logs = v[some][:, at] @ self.fields[:, at].T - self.log_sums[:, g]
-            if (line := at.start - self.visible.discrete) >= 0:
-                logs -= 0.5 * np.exp(self.log_precision[line]) * v[some][:, at] ** 2
+            some = which[:, g]
             with np.errstate(divide="ignore"):  # states of no weight
-                losses[some] -= log_sum(np.log(posterior[some]) + logs)[0][:, 0]
+                logs = np.log(posterior[some]) + self._logs(v[some], g)
+            losses[some] -= log_sum(logs)[0][:, 0]
         return losses, which.sum(1).astype(float)
+
+    def pseudo_log_likelihood(
+        self, rows: Float[np.ndarray, "rows V"]
+    ) -> Float[np.ndarray, " rows"]:
+        """Sum over the variables of log p of each given all others; rows without holes."""
+        found = []
+        for v, seen in self._chunks(rows):
+            joint = self.joint(v, seen)
+            total, own = log_sum(joint)[0][:, 0], np.zeros(len(v))
+            for g in range(len(self.visible.widths)):
+                own += total - log_sum(joint - self._logs(v, g))[0][:, 0]
+            found.append(own)
+        return np.concatenate(found)
+
+    def _logs(self, v: np.ndarray, variable: int) -> Float[np.ndarray, "rows S"]:
+        """log p(v_g | h) of one variable, for every hidden state."""
+        at = self.visible.units(variable)
+        logs = v[:, at] @ self.fields[:, at].T - self.log_sums[:, variable]
+        if (line := at.start - self.visible.discrete) >= 0:
+            logs -= 0.5 * np.exp(self.log_precision[line]) * v[:, at] ** 2
+        return logs
+
+    def draw(
+        self, row: Float[np.ndarray, " V"], count: int, rng: np.random.Generator
+    ) -> Float[np.ndarray, "count n"]:
+        """Independent exact samples of visible and hidden units given the known ones of a row."""
+        shares = log_sum(self.joint(*self.visible.observed(row[None])))[1][0]
+        chosen = rng.choice(len(shares), count, p=shares)
+        v = self.visible.draw(self.fields[chosen], self.variance, rng)
+        return np.concatenate([np.where(np.isnan(row), v, row), self.states[chosen]], 1)
 
     def _chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         size = max(1, MOST_NUMBERS // len(self.states))

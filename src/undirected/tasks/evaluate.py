@@ -29,6 +29,7 @@ from undirected.inference import Elimination, Exact, Transfer
 from undirected.models import ModelPath
 from undirected.tasks.choose import check_model, kernel_for, path_to
 from undirected.tasks.entries import asks_entries, entry_bits
+from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 from undirected.tasks.rows import unit_rows
 
 METHODS = ("auto", "exact", "ais")
@@ -124,6 +125,9 @@ def log_partition(
         )
     check_lowerable("log_partition", model)
     why = ""
+    if method != "ais" and is_enumerable(model):
+        log_z = EnumeratedRBM.of(model).log_z
+        return LogPartition(log_z, (log_z, log_z), "exact")
     if method != "ais":
         log_z, why = _exact(model)
         if log_z is not None:
@@ -183,10 +187,15 @@ def evaluate(
     own = make_key("evaluate", key, seed)
     settings: dict[str, Any] = {"method": method, "means": means, "betas": betas}
     log_z = log_partition(model, chains=chains, key=own, **settings)
-    found, sums = _likelihood(model, values, log_z.value, own, progress, **settings)
     complete = values[~np.isnan(values).any(1)]
-    known = isinstance(model, Marginal | Conditionals) and len(complete)
-    pseudo = pseudo_log_likelihood(model, complete) if known else None
+    known = len(complete) > 0 and isinstance(model, Marginal | Conditionals)
+    if method != "ais" and is_enumerable(model):
+        exact = EnumeratedRBM.of(model)
+        found, sums = mean(exact.log_likelihood(values)), "exact"
+        pseudo = mean(exact.pseudo_log_likelihood(complete)) if known else None
+    else:
+        found, sums = _likelihood(model, values, log_z.value, own, progress, **settings)
+        pseudo = pseudo_log_likelihood(model, complete) if known else None
     ask = len(complete) < len(values) if entries is None else entries
     held_out = entry_bits(model, values) if ask and asks_entries(model) else None
     return Evaluation(found, log_z, pseudo, sums, len(values), len(complete), held_out)

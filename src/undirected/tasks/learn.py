@@ -59,7 +59,7 @@ def fit(
         learning_rate: of the default optimiser.
         key: of all random numbers.
         seed: the same as a number; pass one of the two.
-        options: more settings of `undirected.learning.fit`, such as `validate` or `store`.
+        options: more settings of `undirected.learning.fit`, such as `validate`, `store` or `mesh`.
 
     Returns:
         A `FitResult`; its `model` is the fitted one.

@@ -8,12 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
 from undirected.core.chunks import BUDGET, map_rows, potential_bytes
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Domain, Layout, check_discrete, marginals
+from undirected.core.mesh import check_mesh, place
 from undirected.core.potentials import Potentials, Status, clamp, lowered
 from undirected.core.protocols import Lowerable
 from undirected.core.random import make_key
@@ -23,6 +25,7 @@ from undirected.inference import Elimination, Exact, Inference, MaxProduct, Mean
 from undirected.inference.mixed_messages import suits as takes_lines
 from undirected.sampling import Mean, run_chains
 from undirected.tasks.choose import check_model, kernel_for
+from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 from undirected.tasks.rows import (
     clamped_start,
     evidence_row,
@@ -99,6 +102,7 @@ def query(
     method: str | Inference = "auto",
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
+    mesh: Mesh | None = None,
 ) -> Any:
     """What a model says about variables that are not known, given those that are.
 
@@ -111,6 +115,7 @@ def query(
             else belief propagation, else chains.
         key: of methods that draw random numbers.
         seed: the same as a number; pass one of the two.
+        mesh: devices over which many rows are split, such as `un.device_mesh()`.
 
     Returns:
         For rows, the table with every NaN replaced by the probability of a one (by the mean, for
@@ -129,7 +134,7 @@ def query(
     if rows is not None:
         if given is not None:
             raise UndirectedError("query: got both rows and given; put what is known into the rows")
-        found = answer_rows(model, rows, method=method, key=key, seed=seed)
+        found = answer_rows(model, rows, method=method, key=key, seed=seed, mesh=mesh)
         return by_column(model.table, found) if has_columns(model) else found.values
     check_model("query", model)
     layout = model.layout
@@ -156,21 +161,26 @@ def answer_rows(
     seed: int | None = None,
     budget: int = BUDGET,
     progress: Callable[[int, int], None] | None = None,
+    mesh: Mesh | None = None,
 ) -> Answers:
     """`query` of rows, with the status of every row; in chunks whose memory is bounded.
 
     Rows whose belief propagation does not settle are asked once more, with damping.
     """
     check_model("query", model)
+    mesh = check_mesh("query", mesh)
     own_key = make_key("query", key, seed)
     values = unit_rows("query", model, rows)
+    if method in ("auto", "exact") and is_enumerable(model):
+        means, std = EnumeratedRBM.of(model).answers(values)
+        return Answers(means, np.full(len(values), int(Status.CONVERGED)), std)
     routine = _routine(model, method, len(values))
     if routine is None:
-        return _by_chains(model, values, own_key, budget, progress)
-    found = _by_inference(model, values, routine, own_key, budget, progress)
+        return _by_chains(model, values, own_key, budget, progress, mesh)
+    found = _by_inference(model, values, routine, own_key, budget, progress, mesh)
     open_ = found.status == Status.ROUNDS_SPENT
     if open_.any() and routine == SETTLING:
-        again = _by_inference(model, values[open_], DAMPED, own_key, budget, None)
+        again = _by_inference(model, values[open_], DAMPED, own_key, budget, None, mesh)
         for old, new in zip(found, again, strict=True):
             if old is not None and new is not None:
                 old[open_] = new
@@ -237,17 +247,20 @@ def _by_inference(
     key: Key[Array, ""],
     budget: int,
     progress: Callable[[int, int], None] | None,
+    mesh: Mesh | None,
 ) -> Answers:
     p = lowered("query", model)
     if routine.on_host:
         found = [_on_host(p, row, routine) for row in values]
         return Answers(*(np.stack(parts) for parts in zip(*found, strict=True)))
 
-    def answer(chunk: Array, start: int) -> tuple[Array, Array, Array | None]:
-        return _answer(routine, p, chunk, jax.random.fold_in(key, start))
+    size, (p, routine) = potential_bytes(p), place(mesh, (p, routine))
 
-    size = potential_bytes(p)
-    means, status, variance = map_rows(answer, values, size, budget=budget, progress=progress)
+    def answer(chunk: Array, start: int) -> tuple[Array, Array, Array | None]:
+        return _answer(routine, p, chunk, place(mesh, jax.random.fold_in(key, start)))
+
+    options = {"budget": budget, "progress": progress, "mesh": mesh}
+    means, status, variance = map_rows(answer, values, size, **options)
     std = None if variance is None else np.sqrt(np.where(np.isnan(values), variance, 0.0))
     return Answers(np.where(np.isnan(values), means, values), status.copy(), std)
 
@@ -281,6 +294,7 @@ def _by_chains(
     key: Key[Array, ""],
     budget: int,
     progress: Callable[[int, int], None] | None,
+    mesh: Mesh | None,
 ) -> Answers:
     """Means of chains, one a row, whose known entries stay as they are."""
     kernel = kernel_for(model)
@@ -292,7 +306,15 @@ def _by_chains(
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
         x, free = clamped_start(model, chunk, start_key)
         chains = run_chains(
-            kernel, model, x, run_key, burn_in=BURN_IN, samples=DRAWS, free=free, observe=observe
+            kernel,
+            model,
+            x,
+            run_key,
+            burn_in=BURN_IN,
+            samples=DRAWS,
+            free=free,
+            observe=observe,
+            mesh=mesh,
         )
         means = chains.chain_means[:, : chunk.shape[1]]
         squares = chains.observed["squares"][:, : chunk.shape[1]] if lines else None

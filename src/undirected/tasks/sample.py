@@ -15,6 +15,7 @@ from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
 from undirected.tasks.choose import check_model, kernel_for
+from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 from undirected.tasks.rows import clamped_start, evidence_units, has_columns
 
 
@@ -32,12 +33,14 @@ def sample(
 ) -> Any:
     """Independent samples of the visible units, each from a chain of its own.
 
+    Of a `MixedRBM` with few hidden units they are exact draws, and no chains are run.
+
     Args:
         model: any model that can be sampled.
         count: number of samples.
         given: what is known: `{variable: state}` by names, or a row with NaN for the rest.
         sweeps: steps of every chain, from a random start.
-        kernel: the sampler; by default the Gibbs kernel that suits the model.
+        kernel: the sampler; by default exact draws, or the Gibbs kernel that suits the model.
         key: of all draws.
         seed: the same as a number; pass one of the two.
         budget: bytes that the chains of one chunk may take.
@@ -84,6 +87,9 @@ def sample_units(
     for name, value in (("count", count), ("sweeps", sweeps)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise UndirectedError(f"sample: {name} is {value!r:.40}; pass a whole number from 1")
+    if kernel is None and is_enumerable(model):
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        return EnumeratedRBM.of(model).draw(row, count, rng).astype(np.float32)
     mover = kernel_for(model) if kernel is None else kernel
 
     def draw(chunk: Array, start: int) -> Array:

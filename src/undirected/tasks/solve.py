@@ -6,7 +6,7 @@ Nothing here imports JAX unless the network is a model of the library.
 import re
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,15 @@ from jaxtyping import Float, Int
 from undirected.core.errors import UndirectedError
 from undirected.core.memory import available_memory
 from undirected.inference.networks.engines import Budget, Outcome, answer
+from undirected.inference.networks.low_degree import eliminate_low_degree
 from undirected.inference.networks.network import Network
-from undirected.inference.networks.simplify import Inconsistent, Simplified, simplify
+from undirected.inference.networks.simplify import Inconsistent, simplify
 from undirected.io.uai import UaiModel, read_uai
 
 TASKS = ("mar", "pr", "map", "mmap")
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+MANY = 2000
+"""Variables from which on those with few neighbours are eliminated first."""
 RESERVE = 0.05
 """Seconds kept to carry an answer back to its names."""
 
@@ -144,8 +147,8 @@ def solve(
     network, names, words = _named(net)
     known = _evidence(names, words, given or {})
     asked = _maximised(task, names, maximise)
-    small, found = _outcome(network, task, known, asked, budget)
-    return _solution(task, names, words, small, found, asked, time.monotonic() - start)
+    found = _outcome(network, task, known, asked, budget)
+    return _solution(task, names, words, found, asked, time.monotonic() - start)
 
 
 def _check(task: str, seconds: float) -> None:
@@ -158,19 +161,55 @@ def _check(task: str, seconds: float) -> None:
 
 def _outcome(
     network: Network, task: str, given: dict[int, int], asked: frozenset[int], budget: Budget
-) -> tuple[Simplified | None, Outcome]:
-    """The simplified network and the answer about it."""
+) -> Outcome:
+    """The answer about a network."""
     try:
-        small = simplify(network, given, None if task in ("mar", "map") else asked)
-        own = frozenset(small.source[v] for v in asked) - {-1}
-        if task == "map":
-            own = frozenset(range(len(small.network.cardinalities)))
-        return small, answer(small.network, task, budget, own)
+        own = _answer_sparse if len(network.cardinalities) >= MANY else _answer
+        return own(network, task, given, asked, budget)
     except Inconsistent:
         if task != "pr":
             raise
         note = "the evidence is inconsistent: its probability is 0"
-        return None, Outcome(-inf, lower=-inf, upper=-inf, exact=True, notes=[note])
+        return Outcome(-inf, lower=-inf, upper=-inf, exact=True, notes=[note])
+
+
+def _answer(
+    network: Network, task: str, given: dict[int, int], asked: frozenset[int], budget: Budget
+) -> Outcome:
+    """The same by engines on the simplified network."""
+    small = simplify(network, given, None if task in ("mar", "map") else asked)
+    own = frozenset(small.source[v] for v in asked) - {-1}
+    if task == "map":
+        own = frozenset(range(len(small.network.cardinalities)))
+    found = answer(small.network, task, budget, own)
+    return replace(
+        found,
+        marginals=None if found.marginals is None else small.marginals(found.marginals),
+        state=None if found.state is None else small.state(found.state),
+    )
+
+
+def _answer_sparse(
+    network: Network, task: str, given: dict[int, int], asked: frozenset[int], budget: Budget
+) -> Outcome:
+    """The same after all variables with few neighbours are eliminated, many at once."""
+    small = eliminate_low_degree(
+        network, given, maximise=task == "map", marginals=task == "mar", keep=asked
+    )
+    place = {v: i for i, v in enumerate(small.kept.tolist())}
+    found = _answer(small.network, task, {}, frozenset(place[v] for v in asked), budget)
+    marginals, state = None, None
+    if found.marginals is not None:
+        marginals = small.marginals(found.marginals)
+    if found.state is not None and task == "map":
+        state = small.state(found.state)
+    elif found.state is not None:
+        state = np.full(len(network.cardinalities), -1)
+        state[small.kept] = found.state
+    method = f"{small.eliminated} variables with at most two neighbours eliminated first"
+    if place:
+        method += f", then {found.method or 'simplification'}"
+    return replace(found, marginals=marginals, state=state, method=method)
 
 
 def memory_bytes(memory: int | str) -> int:
@@ -243,24 +282,19 @@ def _solution(
     task: str,
     names: tuple[Hashable, ...],
     words: Sequence[tuple[Hashable, ...]],
-    small: Simplified | None,
     found: Outcome,
     asked: frozenset[int],
     seconds: float,
 ) -> Solution:
-    """The outcome carried back to the variables of the user."""
-    tables, states = None, None
-    if small is not None and found.marginals is not None:
-        tables = small.marginals(found.marginals)
-    if small is not None and found.state is not None:
-        states = small.state(found.state)
-        if task == "mmap":
-            states = np.array([x if v in asked else -1 for v, x in enumerate(states.tolist())])
+    """The outcome by the names of the user."""
+    states = found.state
+    if states is not None and task == "mmap":
+        states = np.array([x if v in asked else -1 for v, x in enumerate(states.tolist())])
     sums = task in ("mar", "pr")
     return Solution(
         task=task,
         names=names,
-        tables=tables,
+        tables=found.marginals,
         states=states,
         log_z=found.value if sums else None,
         log_value=None if sums else found.value,

@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.core.potentials import Status
 from undirected.core.protocols import Model
 from undirected.core.table_units import TableUnits
 from undirected.inference import QueryNetwork
@@ -22,7 +21,6 @@ from undirected.io.model_files import describe_model, load_model, save_model
 from undirected.learning import answers as ask_network
 from undirected.models import ConditionalRBM, Potts
 from undirected.tasks.entries import asks_entries
-from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 from undirected.tasks.evaluate import Evaluation, evaluate
 from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
@@ -129,11 +127,6 @@ class TableModel:
             rows = self.units(values)
             means = np.where(np.isnan(rows), ask_network(self.network, rows), rows)
             return self._by_column(values, Answers(means, np.zeros(len(rows), int))), None
-        if method in ("auto", "exact") and is_enumerable(self.model):
-            units = self.units(values)
-            means, std = EnumeratedRBM.of(self.model).answers(units)
-            exact = Answers(means, np.full(len(units), int(Status.CONVERGED)), std)
-            return self._by_column(values, exact), exact.converged
         if method == "bp" and not asks_entries(self.model):
             method = "auto"  # its factors send no messages
         found = answer_rows(

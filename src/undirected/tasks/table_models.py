@@ -203,11 +203,12 @@ def _train_exact(
     log: Any = None,
     on_event: Callable[[Progress], None] | None = None,
     store: Any = None,
+    mesh: Any = None,
 ) -> FitResult:
     """Learn with enumerated hidden states; there is nothing to resume, it is a matter of seconds.
 
-    The prior of the weights takes the place of early stopping, so held-out rows only tell the
-    score.
+    A mesh has nothing to share out. The prior of the weights takes the place of early stopping, so
+    held-out rows only tell the score.
     """
     began, history = time.monotonic(), []
 

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
@@ -124,6 +125,7 @@ def train_table(
     store: Store | None = None,
     log: Log | None = None,
     on_event: Callable[[Progress], None] | None = None,
+    mesh: Mesh | None = None,
 ) -> Trained:
     """Fit a model to a table, which may have holes.
 
@@ -139,6 +141,7 @@ def train_table(
         store: where checkpoints go, so that a stopped run goes on; `io.checkpoint.Checkpoints`.
         log: where metrics go; `io.metrics.MetricsLog`.
         on_event: told the progress after every chunk of steps.
+        mesh: devices over which rows and chains are split, such as `un.device_mesh()`.
 
     Returns:
         The model that was best on held-out rows, with the settings and the whole `FitResult`.
@@ -154,13 +157,13 @@ def train_table(
     if table.ndim != 2:
         raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
     settings = settings or Settings()
+    options = {"store": store, "log": log, "on_event": on_event, "mesh": mesh}
     if settings.model in RECIPES:
-        options = {"store": store, "log": log, "on_event": on_event}
         return _train_other(table, settings, columns, given, options)
     settings = choose(settings, table)
     train, valid = split(table, settings)
     mixture = start_mixture(train, valid, settings.components, settings.seed)
-    result = train_rows(train, valid, settings, mixture, store=store, log=log, on_event=on_event)
+    result = train_rows(train, valid, settings, mixture, **options)
     return Trained(result.best_model, settings, result, train, valid, mixture)
 
 
@@ -190,12 +193,12 @@ def train_rows(
     valid: np.ndarray,
     settings: Settings,
     mixture: Mixture,
-    *,
-    store: Store | None = None,
-    log: Log | None = None,
-    on_event: Callable[[Progress], None] | None = None,
+    **options: Any,
 ) -> FitResult:
-    """`train_table` with rows that are split, and settings and mixture that are chosen already."""
+    """`train_table` with rows that are split, and settings and mixture that are chosen already.
+
+    `options` are more settings of `learning.fit`.
+    """
     assert settings.batch
     assert settings.epochs
     whole = np.where(np.isnan(train), MISSING, train)
@@ -217,10 +220,8 @@ def train_rows(
         validate=validator(valid, settings),
         validate_every=max(1, steps // 10) if len(valid) else None,
         patience=settings.patience,
-        store=store,
         save_every=15.0,
-        log=log,
-        on_event=on_event,
+        **options,
     )
     return best_of(mixture, result, valid) if mixed else result
 

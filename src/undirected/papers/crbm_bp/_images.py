@@ -1,6 +1,7 @@
 """Corrupted images: the cases of the tables, and the run over all methods of a table."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +21,9 @@ from undirected.papers.crbm_bp._learners import (
     SHOWN,
     Pair,
     Scores,
+    Setting,
     Task,
+    choose,
     learn,
 )
 from undirected.report.images import image_grid
@@ -31,12 +34,15 @@ FULL: dict[str, Any] = {
     "white": 1,
     "hidden": 256,
     "methods": METHODS + EXTRA,
-    "epochs": 30,
-    "plus_epochs": 40,
+    "epochs": 40,
+    "epochs_of": {"CD-PercLoss": 200},
+    "choose_epochs": 10,
+    "validate_epochs": 2,
     "most_iterations": 30,
-    "rates": {"LR": [0.05], "CD": [0.02], "MLE": [0.02], "SVM": [0.02]},
+    "decays": [0.0, 0.001, 0.003, 0.01, 0.02],
+    "rates": [0.002, 0.005, 0.02, 0.05],
+    "starts": ["regression", "random"],
     "batch": 100,
-    "patience": 6,
     "train": 50_000,
     "valid": 10_000,
     "test": 10_000,
@@ -46,9 +52,13 @@ QUICK = FULL | {
     "hidden": 64,
     "methods": ["LR", "CD-1", "MLE-BP"],
     "epochs": 8,
-    "plus_epochs": 8,
+    "epochs_of": {},
+    "choose_epochs": 8,
+    "validate_epochs": 1,
     "most_iterations": 12,
-    "rates": {"LR": [0.02], "CD": [0.005], "MLE": [0.02], "SVM": [0.005]},
+    "decays": [0.003],
+    "rates": [0.02],
+    "starts": ["regression"],
     "batch": 20,
     "train": 3500,
     "valid": 500,
@@ -57,7 +67,6 @@ QUICK = FULL | {
 SMOKE = QUICK | {
     "hidden": 8,
     "epochs": 1,
-    "plus_epochs": 1,
     "most_iterations": 3,
     "train": 100,
     "valid": 20,
@@ -72,7 +81,7 @@ CALTECH = {
 }
 METRICS = {"all": "error, all pixels (%)", "changed": "error, changed pixels (%)"}
 Corrupt = Callable[[Array, Key[Array, ""]], Array]
-Found = dict[str, dict[str, np.ndarray]]
+Found = dict[str, dict[str, Any]]
 
 
 def printed(
@@ -142,44 +151,81 @@ def _errors(answers: np.ndarray, x: np.ndarray, v: np.ndarray) -> Scores:
 
 
 def learn_all(case: str, task: Task, config: dict[str, Any], seed: int, context: Context) -> Found:
-    """Every method of the config on one task, each a stage; models start at the regression."""
-    found: Found = {}
+    """Every method of the config on one task."""
+    return learn_seeds(case, {seed: task}, config, context)[0]
+
+
+def learn_seeds(
+    case: str, tasks: dict[int, Task], config: dict[str, Any], context: Context
+) -> list[Found]:
+    """Every method of the config on the task of every seed, each a stage.
+
+    The setting of a method is chosen with the first seed, and all learn with it.
+    """
+    first, *_ = tasks
+    regressions: Found = {}
+    found: list[Found] = [{} for _ in tasks]
     for method in ["LR", *(name for name in config["methods"] if name != "LR")]:
         name = f"{case}, {method}"
-        context.progress(f"{name}: learning")
-        start = found.get("LR")
-        found[method] = context.stage(
-            name, lambda m=method, s=start: learn(task, m, config, seed, s)
+        context.progress(f"{name}: choosing rate, decay and start")
+        chosen = context.stage(
+            f"{name}, choice",
+            partial(choose, tasks[first], method, config, first, regressions.get(str(first))),
         )
-    return {method: found[method] for method in config["methods"]}
+        setting = Setting(chosen["rate"], chosen["decay"], chosen["start"])
+        for (seed, task), own in zip(tasks.items(), found, strict=True):
+            tail = f", seed {seed}" if len(tasks) > 1 else ""
+            context.progress(f"{name}{tail}: learning")
+            start = regressions.get(str(seed))
+            got = context.stage(
+                f"{name}{tail}", partial(learn, task, method, config, seed, setting, start)
+            )
+            if method == "LR":
+                regressions[str(seed)] = got
+            own[method] = got | {"setting": chosen}
+    return [{method: own[method] for method in config["methods"]} for own in found]
 
 
 def run_cases(
     cases: dict[str, str],
     paper: dict[tuple[str, str], tuple[float, float]],
     config: dict[str, Any],
-    seed: int,
+    seeds: list[int],
     context: Context,
-) -> Outcome:
-    """Every method on every case; `paper` has the errors (All, Changed) of (case, method)."""
-    rows: list[Row] = []
+) -> list[Outcome]:
+    """Every method on every case, an outcome for each seed.
+
+    `paper` has the errors (All, Changed) of (case, method).
+    """
+    rows: list[list[Row]] = [[] for _ in seeds]
     settled, images = {}, []
     notes = ["Corruption of the training images is drawn once, but afresh each step for MLE-BP+."]
     for case, name in cases.items():
-        task = image_task(name, config, seed)
-        found = learn_all(case, task, config, seed, context)
-        for method, got in found.items():
-            theirs = paper.get((case, method), (None, None))
-            rows += error_rows(case, method, got, len(task.test[0]), theirs)
-            notes.append(
-                f"{case}, {method}: rate {got['rate'].item():g}, best on validation "
-                f"({got['validation'].item():.3f} %) after epoch {got['best'].item():.0f}."
-            )
-        if "MLE-BP" in found:
-            settled[case] = converged(found["MLE-BP"])
-        images.append(picture(case, task.test, found, context))
+        tasks = {seed: image_task(name, config, seed) for seed in seeds}
+        several = learn_seeds(case, tasks, config, context)
+        for found, own, task in zip(several, rows, tasks.values(), strict=True):
+            for method, got in found.items():
+                theirs = paper.get((case, method), (None, None))
+                own += error_rows(case, method, got, len(task.test[0]), theirs)
+        notes += [_note(case, method, got) for method, got in several[0].items()]
+        if "MLE-BP" in several[0]:
+            settled[case] = converged(several[0]["MLE-BP"])
+        images.append(picture(case, tasks[seeds[0]].test, several[0], context))
     curves = [curve("Converged instances (MLE-BP)", "epoch", "%", settled)] if settled else []
-    return Outcome(rows, curves=curves, images=images, notes=notes)
+    return [
+        Outcome(own, curves=curves, images=images if i == 0 else (), notes=notes if i == 0 else ())
+        for i, own in enumerate(rows)
+    ]
+
+
+def _note(case: str, method: str, got: dict[str, Any]) -> str:
+    setting = got["setting"]
+    return (
+        f"{case}, {method}: decay {setting['decay']:g}, rate {setting['rate']:g} and a "
+        f"{setting['start']} start chosen of {max(len(setting['tried']), 1)} settings tried; "
+        f"best on validation ({got['validation'].item():.3f} %) after epoch "
+        f"{got['best'].item():.0f}."
+    )
 
 
 def error_rows(

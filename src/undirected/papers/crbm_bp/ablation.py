@@ -5,7 +5,7 @@ from typing import Any
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context
 from undirected.papers.crbm_bp import _images
-from undirected.papers.crbm_bp._learners import learn
+from undirected.papers.crbm_bp._learners import Setting, learn
 
 TITLE = "What helps learning by belief propagation"
 CONFIG: dict[str, dict[str, Any]] = {
@@ -15,8 +15,10 @@ CONFIG: dict[str, dict[str, Any]] = {
     | _images.CALTECH
     | {
         "batch": 40,
-        "rates": {"LR": [0.02], "MLE": [0.02]},
-        "plus_epochs": 60,
+        "epochs": 30,
+        "epochs_of": {"MLE-BP+": 60},
+        "decays": [0.0],
+        "rates": [0.02],
         "variants": [
             "once",
             "afresh",
@@ -32,7 +34,7 @@ CONFIG: dict[str, dict[str, Any]] = {
 CASES = ("noise 20 %", "occluded 12x12")
 _CHANGES: dict[str, dict[str, Any]] = {
     "constant rate": {"optimiser": "constant"},
-    "Adam": {"optimiser": "adam", "rates": {"LR": [0.002], "MLE": [0.002]}},
+    "Adam": {"optimiser": "adam", "rates": [0.002]},
     "64 hidden units": {"hidden": 64},
     "512 hidden units": {"hidden": 512},
     "5 iterations": {"most_iterations": 5},
@@ -44,16 +46,26 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     rows: list[Row] = []
     for case in CASES:
         task = _images.image_task(case, config, seed)
-        start = context.stage(f"{case}, LR", lambda t=task: learn(t, "LR", config, seed))
+        alone = _setting(config, "random")
+        start = context.stage(
+            f"{case}, LR", lambda t=task, a=alone: learn(t, "LR", config, seed, a)
+        )
         for variant in config["variants"]:
             corruption, _, change = variant.partition(", ")
             method = "MLE-BP" if corruption == "once" else "MLE-BP+"
             changed = config | _CHANGES.get(change, {})
-            first = None if change == "no regression first" else start
+            first = "random" if change == "no regression first" else "regression"
+            setting = _setting(changed, first)
             context.progress(f"{case}, {variant}: learning")
             got = context.stage(
                 f"{case}, {variant}",
-                lambda t=task, m=method, c=changed, s=first: learn(t, m, c, seed, s),
+                lambda t=task, m=method, c=changed, s=setting, r=start: learn(t, m, c, seed, s, r),
             )
             rows += _images.error_rows(case, f"drawn {variant}", got, len(task.test[0]))
     return Outcome(rows)
+
+
+def _setting(config: dict[str, Any], start: str) -> Setting:
+    """The only rate and decay of a config."""
+    (rate,), (decay,) = config["rates"], config["decays"]
+    return Setting(rate, decay, start)

@@ -18,4 +18,9 @@ CASES = {"MNIST, noise 10 %": "noise 10 %", "MNIST, occluded 8x8": "occluded 8x8
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """A sheet of test digits for noise and for an occluding patch, with the errors behind it."""
-    return _images.run_cases(CASES, {}, config, seed, context)
+    return run_seeds(config, [seed], context)[0]
+
+
+def run_seeds(config: dict[str, Any], seeds: list[int], context: Context) -> list[Outcome]:
+    """The same for several seeds, with settings chosen by the first."""
+    return _images.run_cases(CASES, {}, config, seeds, context)

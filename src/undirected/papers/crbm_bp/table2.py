@@ -39,4 +39,9 @@ CLAIMS = _images.claims(PAPER)
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """Errors of every learner on both patch sizes."""
-    return _images.run_cases(CASES, PAPER, config, seed, context)
+    return run_seeds(config, [seed], context)[0]
+
+
+def run_seeds(config: dict[str, Any], seeds: list[int], context: Context) -> list[Outcome]:
+    """The same for several seeds, with settings chosen by the first."""
+    return _images.run_cases(CASES, PAPER, config, seeds, context)

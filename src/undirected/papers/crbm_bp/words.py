@@ -19,13 +19,15 @@ _FULL = QUICK | {
     "folds": 10,
     "epochs": 40,
     "most_iterations": 20,
-    "rates": {"LR": [0.1, 0.02], "CD": [0.1, 0.02], "MLE": [0.1, 0.02]},
-    "patience": 10,
+    "choose_epochs": 40,
+    "decays": [0.0],
+    "rates": [0.02, 0.1],
     "words": 10_000,
 }
 CONFIG: dict[str, dict[str, Any]] = {
-    "smoke": _FULL | {"methods": ["LR", "MLE-BP"], "folds": 1, "epochs": 1, "words": 300},
-    "quick": _FULL | {"folds": 1, "epochs": 20, "rates": {"LR": [0.1], "CD": [0.02], "MLE": [0.1]}},
+    "smoke": _FULL
+    | {"methods": ["LR", "MLE-BP"], "folds": 1, "epochs": 1, "words": 300, "rates": [0.1]},
+    "quick": _FULL | {"folds": 1, "epochs": 20, "rates": [0.1]},
     "full": _FULL,
 }
 N_CLASSES, N_PIXELS = 26, 128

@@ -162,7 +162,10 @@ def run_length(config: dict[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class Learning:
-    """What the learners of one experiment share; `watch(model)` is noted `points` times a run."""
+    """What the learners of one experiment share; `watch(model)` is noted `points` times a run.
+
+    The names of its stages begin with `prefix`.
+    """
 
     start: Any
     batches: Batches
@@ -171,6 +174,7 @@ class Learning:
     context: Context
     watch: Callable[[Any], float | Array]
     learner: Callable[[str, dict[str, Any], Kernel], tuple[Any, int]] = learner
+    prefix: str = ""
 
     def run_all(self, methods: Iterable[str], kernel: Kernel) -> Iterator[tuple[str, int, Arrays]]:
         """Name, parameter updates and result of those methods that keep particles.
@@ -198,15 +202,16 @@ class Learning:
         where the one of that name ended.
         """
         return self.context.stage(
-            f"learn, {name}", lambda: self._fit(name, objective, steps, begin)
+            f"{self.prefix}learn, {name}", lambda: self._fit(name, objective, steps, begin)
         )
 
     def _fit(self, name: str, objective: Any, steps: int, begin: str | None) -> Arrays:
-        config, folder = self.config, self.context.scratch / name
+        config, folder = self.config, self.context.scratch / f"{self.prefix}{name}"
         if begin is not None and not folder.exists():
-            copy = folder.with_name(f"{name} (copy)")
+            copy = folder.with_name(f"{folder.name} (copy)")
             shutil.rmtree(copy, ignore_errors=True)
-            shutil.copytree(self.context.scratch / begin, copy).rename(folder)
+            before = folder.with_name(f"{self.prefix}{begin}")
+            shutil.copytree(before, copy).rename(folder)
         every = max(1, min(config["gibbs"] // config["points"], steps // 10))
         found = fit(
             self.start,
@@ -221,7 +226,8 @@ class Learning:
             store=Checkpoints(folder),
             save_every=30.0,
             on_event=lambda p: self.context.progress(
-                f"{name}: update {p.step} of {p.total}, {p.rate:.0f} a second", p.step / p.total
+                f"{self.prefix}{name}: update {p.step} of {p.total}, {p.rate:.0f} a second",
+                p.step / p.total,
             ),
         )
         x = getattr(found.carry, "x", np.zeros((0, 0)))

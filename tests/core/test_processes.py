@@ -1,0 +1,81 @@
+"""Several processes on 127.0.0.1 that act as one: the same fit, whoever goes on with it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.process_program import arrays, run
+from undirected.core.errors import UndirectedError
+from undirected.core.processes import join_processes
+
+ROOT = Path(__file__).parents[2]
+STEPS = 10
+
+
+def processes(count: int, folder: Path, *more: str) -> list[tuple[int, str]]:
+    """Exit code and what was said of each process of a run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        "JAX_NUM_PROCESSES": str(count),
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    command = [sys.executable, "-m", "tests.process_program", str(folder), str(STEPS), *more]
+    begun = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **common, "JAX_PROCESS_ID": str(number)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(count)
+    ]
+    told = [process.communicate(timeout=280)[1] for process in begun]
+    return [(process.returncode, text) for process, text in zip(begun, told, strict=True)]
+
+
+def check_same(folder: Path, expected: dict[str, np.ndarray]) -> None:
+    found = np.load(folder / "result.npz")
+    for name, value in expected.items():
+        assert np.abs(found[name] - value).max() < 1e-6, name
+        if value.shape == (8, 10):  # the chains: 8 of 10 units
+            assert (found[name] == value).all()
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_run_and_any_number_of_processes_goes_on(tmp_path):
+    expected = arrays(run(None, str(tmp_path / "one"), STEPS))
+    assert any(value.shape == (8, 10) for value in expected.values())
+    first = tmp_path / "two"
+    (alive, told), (dead, _) = processes(2, first, "--die-at", "6")
+    assert dead == -9 and alive == 1
+    assert "another process of this run has ended" in told and "same command again" in told
+    kept = sorted(path.name for path in first.glob("step-*"))
+    assert kept and kept[-1] == "step-00000004.safetensors"
+    for count in (1, 4):
+        shutil.copytree(first, tmp_path / str(count))
+    for count, folder in ((2, first), (1, tmp_path / "1"), (4, tmp_path / "4")):
+        assert [code for code, _ in processes(count, folder)] == [0] * count
+        check_same(folder, expected)
+
+
+def test_half_an_environment_is_refused(monkeypatch):
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "127.0.0.1:1234")
+    with pytest.raises(UndirectedError, match="but not JAX_NUM_PROCESSES, JAX_PROCESS_ID; set all"):
+        join_processes()
+
+
+def test_a_process_alone_joins_nobody(monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert not join_processes()

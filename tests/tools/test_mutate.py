@@ -1,0 +1,47 @@
+"""The tool that mutates the code: what it changes, and which tests a mutant meets."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cosmic_ray", reason="cosmic-ray is not installed: `make mutate` brings it")
+SPEC = importlib.util.spec_from_file_location(
+    "mutate", Path(__file__).parents[2] / "tools" / "mutate.py"
+)
+assert SPEC is not None
+assert SPEC.loader is not None
+mutate = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(mutate)
+SOURCE = """
+def area(a: int | float, b: int = 2) -> int | None:
+    found: int | None = a * b
+    return found if a > 0 else None
+"""
+
+
+def test_operators_and_numbers_are_changed_and_types_are_not():
+    found = list(mutate.mutations("x.py", SOURCE))
+    changed = {mutate.mutate(SOURCE, one) for one in found}
+    assert SOURCE not in changed
+    assert all("a: int | float" in text and "-> int | None" in text for text in changed)
+    assert all("found: int | None" in text for text in changed)
+    assert any("found: int | None = a + b" in text for text in changed)
+    assert any("if a <= 0" in text for text in changed)
+    assert any("b: int =" in text and "b: int = 2" not in text for text in changed)
+
+
+def test_places_are_drawn_once_each_and_the_same_by_seed():
+    found = list(mutate.mutations("x.py", SOURCE))
+    drawn = mutate.draw(found, 3, 1)
+    assert drawn == mutate.draw(found, 3, 1)
+    assert len({(one.line, one.column) for one in drawn}) == 3
+    everything = mutate.draw(found, 1000, 0)
+    assert len(everything) == len({(one.line, one.column) for one in found})
+
+
+def test_short_tests_come_first_up_to_the_budget():
+    seconds = {"a": 5.0, "b": 1.0, "c": 50.0}
+    assert mutate.choose_tests({"a", "b", "c"}, seconds, 10.0) == (["b", "a"], 6.0)
+    assert mutate.choose_tests({"c"}, seconds, 10.0) == (["c"], 50.0)
+    assert mutate.choose_tests(set(), seconds) == ([], 0.0)
