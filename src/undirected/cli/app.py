@@ -80,6 +80,7 @@ def fit(
     patience: options.Patience = None,
     image: options.ImageShape = None,
     devices: options.Devices = None,
+    stream: options.Stream = None,
     fresh: options.Fresh = False,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -108,7 +109,7 @@ def fit(
         components,
     )
     wishes = Wishes(header, types, drop, columns, label, delimiter, given)
-    fit_table(table, wishes, out, settings, fresh, as_json, devices)
+    fit_table(table, wishes, out, settings, fresh, as_json, devices, stream)
 
 
 @app.command()
