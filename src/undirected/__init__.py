@@ -32,7 +32,7 @@ _ROOMS = {
     "MixtureGibbs "
     "ParallelTempering PerturbAndMap SwendsenWang TemperedTransitions Wolff run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
-    "Persistent PseudoLikelihood QueryTraining TwoPhase",
+    "Persistent PseudoLikelihood QueryTraining StreamedBatches TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
     "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",

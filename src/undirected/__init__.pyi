@@ -71,6 +71,7 @@ from undirected.learning import MaxMargin as MaxMargin
 from undirected.learning import Persistent as Persistent
 from undirected.learning import PseudoLikelihood as PseudoLikelihood
 from undirected.learning import QueryTraining as QueryTraining
+from undirected.learning import StreamedBatches as StreamedBatches
 from undirected.learning import TwoPhase as TwoPhase
 from undirected.models import RBM as RBM
 from undirected.models import ConditionalRBM as ConditionalRBM
