@@ -107,6 +107,7 @@ from undirected.tasks import TableModel as TableModel
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
 from undirected.tasks import fit_table as fit_table
+from undirected.tasks import interaction_screening as interaction_screening
 from undirected.tasks import load as load
 from undirected.tasks import load_table as load_table
 from undirected.tasks import log_partition as log_partition

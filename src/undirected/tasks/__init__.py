@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from undirected.tasks.learn import fit
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
+    from undirected.tasks.screening import interaction_screening
     from undirected.tasks.solve import Solution, solve
     from undirected.tasks.table_model import TableModel, fit_table, load_table
     from undirected.tasks.train_table import Settings, Trained, train_table
@@ -30,6 +31,7 @@ __all__ = [
     "evaluate",
     "fit",
     "fit_table",
+    "interaction_screening",
     "kernel_for",
     "load",
     "load_table",
@@ -53,6 +55,7 @@ lazily(
         "learn": "fit",
         "query": "Answers answer_rows query",
         "sample": "sample",
+        "screening": "interaction_screening",
         "solve": "Solution solve",
         "table_model": "TableModel fit_table load_table",
         "train_table": "Settings Trained train_table",
