@@ -3,9 +3,14 @@
 Needs Playwright (dependency group `browser`) and a chromium of the system.
 """
 
+import base64
+import functools
+import http.server
+import json
 import os
 import re
 import shutil
+import threading
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -15,6 +20,7 @@ import pytest
 import undirected as un
 from tests.explorer.test_page import TABLE, table_model
 from undirected.core.potentials import clamp
+from undirected.explorer.page import WIDGET, bundle
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -184,7 +190,7 @@ def test_a_network_is_asked_by_click_and_played(visit):
     assert page.evaluate("document.getElementById('app').view.run.rounds") == 1
     page.get_by_label("Fast").check()
     page.get_by_role("button", name="Play").click()
-    page.wait_for_function("document.getElementById('app').view.run.done")
+    page.wait_for_function("() => document.getElementById('app').view.run.done")
 
 
 DROP = """([name, text, size]) => {
@@ -215,7 +221,7 @@ def test_files_that_are_dropped(visit, text, size, complaint):
         shown = page.locator(".numbers").first.inner_text()
         assert f"{np.log(21):.6g}"[:6] in shown
     else:
-        page.wait_for_function("document.querySelector('.complaint').textContent !== ''")
+        page.wait_for_function("() => document.querySelector('.complaint').textContent !== ''")
         assert complaint in page.locator(".complaint").inner_text()
         assert "mine.uai" in page.locator(".complaint").inner_text()
 
@@ -297,3 +303,43 @@ def test_axe_has_no_serious_finding(visit, name, theme):
     serious = [v for v in found if v["impact"] in ("serious", "critical")]
     told = [(v["id"], [n["html"][:120] for n in v["nodes"][:3]]) for v in serious]
     assert told == []
+
+
+HOST = """
+<!doctype html><html lang="en"><head><title>a notebook</title></head><body>
+<div id="one"></div><div id="two"></div><script type="module">
+import widget from "./widget.mjs";
+function traits(values) {
+  return { values, get: (k) => values[k], set: (k, v) => (values[k] = v), save_changes: () => {} };
+}
+const payload = await (await fetch("data:application/json;base64,PAYLOAD")).text();
+for (const id of ["one", "two"]) {
+  window[id + "Model"] = traits({ payload, state: null });
+  widget.render({ model: window[id + "Model"], el: document.getElementById(id) });
+}
+</script></body></html>
+"""
+
+
+def test_the_script_of_the_widget_in_a_host_with_two_of_them(browser, tmp_path):
+    """As a notebook loads it: the default export renders, and the state goes back to the model."""
+    page_of = un.explore(picture_model(), image=(4, 4))
+    (tmp_path / "widget.mjs").write_text(bundle() + WIDGET, encoding="utf-8")
+    payload = base64.b64encode(json.dumps(page_of.payload).encode()).decode()
+    (tmp_path / "host.html").write_text(HOST.replace("PAYLOAD", payload), encoding="utf-8")
+    serve = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_address[1]}/host.html")
+        page.wait_for_selector("#two main")
+        first = page.locator("#one").get_by_role("application", name=re.compile("to paint"))
+        first.focus()
+        first.press("1")
+        page.wait_for_function("() => window.oneModel.values.state?.known.includes('1')")
+        page.locator("#one").get_by_label("Uncertainty").check()
+        assert page.locator("#two").get_by_label("Probability", exact=True).is_checked()
+        assert "1" not in (page.evaluate("window.twoModel.values.state?.known") or "")
+        assert page.evaluate("location.hash") == ""
+        server.shutdown()
+        page.close()

@@ -94,7 +94,7 @@ ROUTINES = {
 OPTIONS = {"tolerance": 1e-11, "iterations": 5000}
 
 
-QUICK = ("rbm", "kinds")
+QUICK = ("rbm",)
 """Models that `make test` puts before the compiled engine; the others are for `make slow`."""
 
 

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -54,7 +55,9 @@ def test_the_file_asks_for_nothing_elsewhere():
     html = un.explore(un.RBM.create(4, 2, seed=0), image=(2, 2)).html
     for address in re.findall(r"https?://[^\s\"'<>]+", html):
         assert address == "http://www.w3.org/2000/svg"  # a name, not an address
-    assert not re.search(r"\b(fetch|XMLHttpRequest|WebSocket|eval|innerHTML|importScripts)\b", html)
+    assert not re.search(r"\b(XMLHttpRequest|WebSocket|eval|innerHTML|importScripts)\b", html)
+    assert re.findall(r"fetch\((.*?),", html) == ['"/answer"']  # of a page that is served
+    assert "connect-src &#39;none&#39;" in html
 
 
 def test_the_modules_are_joined_without_their_imports():
@@ -177,3 +180,16 @@ def test_gaussian_models_are_harmoniums_too():
     model = un.GaussianRBM(jnp.ones((2, 3)), jnp.array([1.0, -1.0]), jnp.zeros(3))
     payload = views.payload_of(model)
     assert [v["kind"] for v in payload["model"]["variables"]] == ["real", "real"]
+
+
+def test_the_widget_is_the_same_page():
+    pytest.importorskip("anywidget", reason="anywidget is not installed")
+    widget = un.explore(picture := un.RBM.create(4, 2, seed=0), image=(2, 2)).widget()
+    assert json.loads(widget.payload)["model"] == views.payload_of(picture, image=(2, 2))["model"]
+    assert widget.state is None and "export default" in str(widget._esm)
+
+
+def test_without_anywidget_its_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(UndirectedError, match=r"undirected\[widget\]"):
+        un.explore(un.RBM.create(4, 2, seed=0), image=(2, 2)).widget()

@@ -248,6 +248,10 @@ def explore(
     open_page: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
     ] = True,
+    serve: Annotated[
+        bool, typer.Option(help="Answer from the engine on 127.0.0.1 instead, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0: a free one.")] = 0,
     image: options.ImageShape = None,
     as_json: AsJson = False,
 ) -> None:
@@ -258,9 +262,12 @@ def explore(
 
     [dim]undirected explore digits-model --rows digits.csv[/]
     """
-    from undirected.cli.explore import explore_model
+    from undirected.cli.explore import explore_model, serve_model
 
-    explore_model(model, rows, out, open_page, image, as_json)
+    if serve:
+        serve_model(model, rows, port, open_page, image, as_json)
+    else:
+        explore_model(model, rows, out, open_page, image, as_json)
 
 
 @app.command()

@@ -34,6 +34,29 @@ def explore_model(
     console.result(summary, as_json, [f"Wrote {path} ({size / 1e6:.1f} MB){how}"])
 
 
+def serve_model(
+    model: Path, rows: Path | None, port: int, open_page: bool, image: str | None, as_json: bool
+) -> None:
+    """Answer a page's questions on this machine until the user interrupts."""
+    from undirected.explorer.serve import Served
+
+    _check(model)
+    served = Served(model, rows, _shape(image), port)
+    lines = [f"Serving {served.address}", "Ctrl-C stops it."]
+    console.result({"address": served.address}, as_json, lines)
+    if open_page:
+        webbrowser.open(served.address)
+    try:
+        served.run()
+    except KeyboardInterrupt:
+        console.say("stopped")
+
+
+def _check(model: Path) -> None:
+    if not model.exists():
+        raise UndirectedError(f"explore: {model} does not exist; give a model folder or .uai file")
+
+
 def _shape(text: str | None) -> tuple[int, int] | None:
     """Rows and columns of a picture from a text such as 28x28."""
     if text is None:

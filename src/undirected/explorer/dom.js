@@ -29,8 +29,18 @@ export const METHODS = {
   tempered: "Tempered chains",
 };
 
+let serial = 0;
+const SEED = Math.random().toString(36).slice(2, 8);
+
+/** A name of its own, also where several pages share a document. */
+export function unique(name) {
+  serial += 1;
+  return `${name}-${SEED}-${serial}`;
+}
+
 /** A group of radio buttons drawn as one control. */
-export function choice(name, label, options, chosen, onchange) {
+export function choice(kind, label, options, chosen, onchange) {
+  const name = unique(kind);
   const inputs = Object.entries(options).map(([value, text]) =>
     el(
       "label",
@@ -39,6 +49,7 @@ export function choice(name, label, options, chosen, onchange) {
         type: "radio",
         name,
         value,
+        "data-choice": kind,
         checked: value === chosen,
         onchange: () => onchange(value),
       }),
@@ -262,6 +273,7 @@ export class Runs {
 export function statusOf(run) {
   if (!run) return "";
   if (run.refused) return run.refused;
+  if (run.told) return run.told;
   if (run.burnIn !== undefined)
     return run.weight ? `${run.rounds} sweeps averaged` : `${run.rounds} sweeps, warming up`;
   if (run.tolerance === 0) return "summed over all states";
@@ -368,7 +380,7 @@ export function frame(root, page) {
     type: "button",
     text: "Copy link",
     onclick: async () => {
-      link.write(page.state());
+      root.keep.write(page.state());
       const copied = await navigator.clipboard?.writeText(location.href).then(
         () => true,
         () => false,

@@ -9,7 +9,6 @@ import {
   digits,
   drawPixels,
   el,
-  link,
   percent,
   scaleLegend,
   statusOf,
@@ -49,7 +48,7 @@ export class ImageView {
     };
     this.runs = new Runs(model, this.methods, (moved) => this._progress(moved), limits);
     this._build();
-    this._restore(link.read());
+    this._restore(this.root.keep.read());
     root.addEventListener("theme", () => {
       this.palette.read();
       for (const legend of this.legends) legend.redraw();
@@ -65,7 +64,7 @@ export class ImageView {
       "main",
       { class: "image-view" },
       this._easel(),
-      el("div", { class: "side" }, this._methods(), this._outcomes(), this._units()),
+      el("div", { class: "side" }, this._methods(), ...this._inside()),
     );
   }
 
@@ -230,13 +229,18 @@ export class ImageView {
         el("h2", { id: "methods-title", text: "What the model thinks" }),
         views,
       ),
-      el("div", { class: "cards" }, ...faces),
+      el("div", { class: "cards methods" }, ...faces),
       el("p", {
         class: "small",
         text: "Uncertainty is the variance of a pixel, at most a quarter. Disagreement is how far apart the methods are.",
       }),
     );
     return this.methodsPart;
+  }
+
+  /** What is there of a model that is on the page itself. */
+  _inside() {
+    return this.model.remote ? [] : [this._outcomes(), this._units()];
   }
 
   _outcomes() {
@@ -300,7 +304,9 @@ export class ImageView {
     });
     this.unitTold = el("p", { class: "small", role: "status" });
     this.unit = 0;
-    this.across = Math.min(model.J, Math.max(8, Math.ceil(Math.sqrt(model.J * 1.8))));
+    const wanted = Math.max(8, Math.ceil(Math.sqrt(model.J * 1.8)));
+    const room = Math.max(6, Math.floor((this.root.clientWidth || 1000) / 32));
+    this.across = Math.min(model.J, wanted, room);
     this._filterTiles();
     const legend = scaleLegend("−", "+ weight", (t) => this.palette.signed(2 * t - 1));
     this.legends.push(legend);
@@ -332,11 +338,11 @@ export class ImageView {
   ask() {
     this.runs.first = this.primary;
     this.runs.ask(this.evidence());
-    this.finished = false;
+    this.finished = 0;
     if (this.chain) this._startWalk();
     this.draw();
     clearTimeout(this.saving);
-    this.saving = setTimeout(() => link.write(this.state()), 300);
+    this.saving = setTimeout(() => this.root.keep.write(this.state()), 300);
   }
 
   paint(pixel, value, reach = this.reach) {
@@ -473,6 +479,7 @@ export class ImageView {
   }
 
   _drawUnits(hidden) {
+    if (!this.unitCanvas) return;
     const { rows, cols, across } = this,
       gap = 2,
       context = this.unitCanvas.getContext("2d");
@@ -555,15 +562,16 @@ export class ImageView {
     for (const method of moved)
       if (!this.runs.runs[method].refused) this.beliefs[method] = this.runs.runs[method].beliefs();
     this.draw(moved);
-    if (!this.chain && moved.includes("gibbs"))
+    if (!this.chain && !this.model.remote && moved.includes("gibbs"))
       this._drawState(this.walk.canvas, this.runs.runs.gibbs.state());
-    if (!this.finished && ["bp", "mf"].every((method) => this.runs.runs[method]?.done))
-      this._complete();
+    const starts = ["bp", "mf"].filter((method) => this.runs.runs[method]?.done);
+    if (!this.model.remote && starts.length > this.finished) this._complete(starts);
   }
 
-  _complete() {
-    this.finished = true;
-    const starts = ["bp", "mf"].map((method) => this.beliefs[method].mean);
+  /** A good completion from the methods that have settled; again when another has. */
+  _complete(methods) {
+    this.finished = methods.length;
+    const starts = methods.map((method) => this.beliefs[method].mean);
     const found = completion(this.model, this.evidence(), starts);
     this.bestState = found.x;
     this.best.status.textContent = `log weight ${digits(found.value)}`;
@@ -671,7 +679,7 @@ export class ImageView {
       if (this.methods.includes(state.method)) this._choose(state.method);
       if (VIEWS[state.view]) {
         this.shown = state.view;
-        this.view.querySelector(`input[name="view"][value="${state.view}"]`).checked = true;
+        this.view.querySelector(`input[data-choice="view"][value="${state.view}"]`).checked = true;
       }
       this.ask();
     } else if ((this.payload.rows || []).length) {
@@ -685,7 +693,7 @@ export class ImageView {
   }
 
   tour() {
-    return [
+    const steps = [
       {
         title: "A model of pictures",
         target: this.easel,
@@ -697,7 +705,7 @@ export class ImageView {
         text: "Draw a stroke. The rest of the picture changes while you draw, because every pixel is asked again given what you have drawn.",
       },
       {
-        title: "Four ways to think",
+        title: "Several ways to think",
         target: this.methodsPart,
         text: "Adding up all pictures is impossible, so there are methods. Belief propagation and mean field pass numbers around until they agree. Chains try pictures at random and average. Where they disagree, do not trust a single one.",
       },
@@ -712,5 +720,6 @@ export class ImageView {
         text: "Hidden units are what the model has learned to look for. Click one to hold it on, and see what it asks of the picture.",
       },
     ];
+    return steps.filter((step) => step.target);
   }
 }

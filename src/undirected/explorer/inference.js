@@ -641,23 +641,26 @@ class HarmoniumBP extends Run {
   }
 
   _tellBinary(row, f, n, product) {
-    const { H, K, back, odds, sent, damping } = this;
+    const { H, K, sent, damping } = this;
     const O = this._clip(this.fields[row] + this.atRows[row]);
-    const at = row * n,
-      to = f * n,
-      from = row * H;
-    for (let j = 0; j < H; j++) {
-      const s = back[from + j];
-      let r = (s + O * odds[at + j]) / (s + O);
-      if (damping) r = mix(r, sent[to + j], damping);
-      sent[to + j] = r;
-      product[j] *= r;
+    if (damping) this._tellDamped(row, f, n, O, product);
+    else {
+      tellAll(this.back, row * H, this.odds, row * n, sent, f * n, H, O, product);
+      const s = this.fromZ[row];
+      for (let j = H; j < H + K; j++) {
+        const r = (s + O * this.odds[row * n + j]) / (s + O);
+        sent[f * n + j] = r;
+        product[j] *= r;
+      }
     }
-    const s = this.fromZ[row];
-    for (let j = H; j < H + K; j++) {
-      let r = (s + O * odds[at + j]) / (s + O);
-      if (damping) r = mix(r, sent[to + j], damping);
-      sent[to + j] = r;
+  }
+
+  _tellDamped(row, f, n, O, product) {
+    for (let j = 0; j < n; j++) {
+      const s = j < this.H ? this.back[row * this.H + j] : this.fromZ[row];
+      const fresh = (s + O * this.odds[row * n + j]) / (s + O);
+      const r = mix(fresh, this.sent[f * n + j], this.damping);
+      this.sent[f * n + j] = r;
       product[j] *= r;
     }
   }
@@ -729,21 +732,15 @@ class HarmoniumBP extends Run {
   _answerUnit(row, f, n, C, z) {
     const { H, K, back, odds, sent, damping, group } = this,
       at = row * n,
-      to = row * H,
       from = f * n;
-    let product = 1,
-      sum = 0;
-    for (let j = 0; j < H; j++) {
-      const r = sent[from + j];
-      let s = (r + C[j] * odds[at + j]) / (r + C[j]);
-      if (damping) s = mix(s, back[to + j], damping);
-      back[to + j] = s;
-      product *= s;
-      if (j % group === group - 1) {
-        sum += Math.log(product);
-        product = 1;
+    let sum = 0;
+    if (damping) {
+      for (let j = 0; j < H; j++) {
+        const fresh = (sent[from + j] + C[j] * odds[at + j]) / (sent[from + j] + C[j]);
+        back[row * H + j] = mix(fresh, back[row * H + j], damping);
+        sum += Math.log(back[row * H + j]);
       }
-    }
+    } else sum = answerAll(sent, from, odds, at, back, row * H, H, C, group);
     if (K) {
       let up = 0,
         down = 0;
@@ -757,7 +754,7 @@ class HarmoniumBP extends Run {
       this.fromZ[row] = s;
       sum += Math.log(s);
     }
-    this.atRows[row] = sum + Math.log(product);
+    this.atRows[row] = sum;
   }
 
   beliefs() {
@@ -886,6 +883,36 @@ class HarmoniumBP extends Run {
     }
     return total;
   }
+}
+
+// The two inner loops: plain functions of arrays, which a browser compiles best.
+
+/** (s + O e) / (s + O) for messages s of one unit with odds O, multiplied into `product`. */
+function tellAll(back, from, odds, at, sent, to, n, O, product) {
+  for (let j = 0; j < n; j++) {
+    const s = back[from + j];
+    const r = (s + O * odds[at + j]) / (s + O);
+    sent[to + j] = r;
+    product[j] *= r;
+  }
+}
+
+/** (r + C e) / (r + C) for messages r to hidden units with odds C; returns the sum of the logs. */
+function answerAll(sent, from, odds, at, back, to, n, C, group) {
+  let sum = 0;
+  for (let first = 0; first < n; first += group) {
+    const stop = Math.min(first + group, n);
+    let product = 1;
+    for (let j = first; j < stop; j++) {
+      const r = sent[from + j],
+        c = C[j];
+      const s = (r + c * odds[at + j]) / (r + c);
+      back[to + j] = s;
+      product *= s;
+    }
+    sum += Math.log(product);
+  }
+  return sum;
 }
 
 function mix(fresh, old, damping) {

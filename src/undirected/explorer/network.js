@@ -1,7 +1,7 @@
 /** Factor graphs: the graph drawn, evidence by click, messages round by round, Bethe beside exact. */
 
 import { FactorGraph, eliminationOrder, parseUai } from "./inference.js";
-import { Frames, choice, digits, el, layout, link, percent, statusOf, svgEl } from "./dom.js";
+import { Frames, choice, digits, el, layout, percent, statusOf, svgEl } from "./dom.js";
 
 const WIDE = 720,
   HIGH = 480,
@@ -19,7 +19,7 @@ export class NetworkView {
     this.method = "bp";
     this.view = el("main", { class: "network-view" });
     this._open(model, payload.columns);
-    const state = link.read();
+    const state = this.root.keep.read();
     if (state?.evidence) this._restore(state);
     this._frames = new Frames(() => this._animate());
   }
@@ -345,7 +345,7 @@ export class NetworkView {
     this.evidence = evidence;
     this._begin();
     if (!this.playing) this.finish();
-    link.write(this.state());
+    this.root.keep.write(this.state());
   }
 
   _damp(value) {

@@ -11,10 +11,24 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from undirected.core.errors import UndirectedError
 from undirected.core.files import atomic_write
 from undirected.explorer.views import payload_of
 
-SCRIPTS = ("inference.js", "dom.js", "image.js", "table.js", "network.js", "page.js")
+SCRIPTS = ("inference.js", "remote.js", "dom.js", "image.js", "table.js", "network.js", "page.js")
+WIDGET = """
+export default {
+  render({ model, el }) {
+    const root = document.createElement("div");
+    el.append(root);
+    const write = (state) => {
+      model.set("state", state);
+      model.save_changes();
+    };
+    mount(root, JSON.parse(model.get("payload")), { read: () => model.get("state"), write });
+  },
+};
+"""
 START = """
 mount(document.getElementById("app"), JSON.parse(document.getElementById("payload").textContent));
 """
@@ -64,21 +78,22 @@ class Explorer:
     @property
     def html(self) -> str:
         """The whole page; it loads nothing, and runs the script that its policy names."""
+        return self.render()
+
+    def render(self, connect: str = "'none'") -> str:
+        """The page with a policy that lets it ask `connect` alone."""
         import jinja2
 
         style, script = _read("page.css"), bundle() + START
-        text = _read("page.html.j2")
-        return (
-            jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-            .from_string(text)
-            .render(
-                title=self.payload["title"],
-                style=style,
-                style_hash=_hash(style),
-                script=script,
-                script_hash=_hash(script),
-                payload=_json(self.payload),
-            )
+        environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+        return environment.from_string(_read("page.html.j2")).render(
+            title=self.payload["title"],
+            connect=connect,
+            style=style,
+            style_hash=_hash(style),
+            script=script,
+            script_hash=_hash(script),
+            payload=_json(self.payload),
         )
 
     def save(self, path: str | Path) -> Path:
@@ -86,6 +101,27 @@ class Explorer:
         with atomic_write(Path(path)) as temporary:
             temporary.write_text(self.html, encoding="utf-8")
         return Path(path)
+
+    def widget(self) -> Any:
+        """The page as a widget of notebooks, whose `state` holds what was painted or chosen.
+
+        Needs anywidget: pip install "undirected[widget]".
+        """
+        try:
+            import anywidget
+            import traitlets
+        except ImportError as error:
+            raise UndirectedError(
+                'widget: anywidget is not installed; pip install "undirected[widget]"'
+            ) from error
+        members = {
+            "_esm": bundle() + WIDGET,
+            "_css": _read("page.css"),
+            "payload": traitlets.Unicode().tag(sync=True),
+            "state": traitlets.Dict(allow_none=True, default_value=None).tag(sync=True),
+        }
+        kind = type("ExplorerWidget", (anywidget.AnyWidget,), members)
+        return kind(payload=json.dumps(self.payload, allow_nan=False))
 
     def _repr_html_(self) -> str:
         """In notebooks the page stands in a frame of its own."""

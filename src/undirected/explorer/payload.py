@@ -25,36 +25,37 @@ def packed(array: Any, dtype: str = "float32") -> dict[str, Any]:
     return {"dtype": dtype, "data": base64.b64encode(data).decode("ascii")}
 
 
+def harmonium_outline(p: Potentials) -> dict[str, Any] | None:
+    """The variables of a harmonium without its weights; None where the form is another."""
+    visible, hidden = _layers(p)
+    if not _layered(p, visible, hidden):
+        return None
+    return {"form": "remote", "variables": [v for block in visible for v in _variables(block)]}
+
+
 def harmonium(p: Potentials, dtype: str | None = None) -> dict[str, Any] | None:
     """Visible units of any kind over one layer of binary hidden units, perhaps with a softmax unit.
 
     None where the potentials are of another form. `dtype` is that of the weights; by default they
     are float32, and float16 where there are more than a million.
     """
-    visible = [block for block in p.layout.blocks if block.visible]
-    hidden = [block for block in p.layout.blocks if not block.visible]
-    if not _layered(p, visible, hidden):
+    outline = harmonium_outline(p)
+    if outline is None:
         return None
+    visible, hidden = _layers(p)
     V, H = visible[-1].stop, hidden[0].size
     components = hidden[1].size if len(hidden) == 2 else 0
-    weights = np.zeros((V, H + components))
-    precision = np.zeros(V)
-    for factor in p.factors:
-        if isinstance(factor, Bilinear):
-            row, col = (p.layout.blocks[b] for b in (factor.rows, factor.cols))
-            weights[row.slice, col.start - V : col.stop - V] += np.asarray(factor.weight)
-        else:
-            precision += np.asarray(factor.precision(p.layout))[:V]
-    if weights.size > MOST_WEIGHTS:
+    if V * (H + components) > MOST_WEIGHTS:
         raise UndirectedError(
-            f"explore: the model has {weights.size:,} weights; a page holds up to "
-            f"{MOST_WEIGHTS:,}: fit a smaller one, or ask this one by `undirected query`"
+            f"explore: the model has {V * (H + components):,} weights; a page holds up to "
+            f"{MOST_WEIGHTS:,}: use --serve, which answers from the engine"
         )
+    weights, precision = _couplings(p, V, H + components)
     fields = np.asarray(p.unary, np.float64)
     plain = "float64" if dtype == "float64" else "float32"
     return {
+        **outline,
         "form": "harmonium",
-        "variables": [v for block in visible for v in _variables(block)],
         "hidden": H,
         "components": components,
         "weights": packed(weights, dtype or ("float16" if weights.size > HALVED else "float32")),
@@ -63,6 +64,24 @@ def harmonium(p: Potentials, dtype: str | None = None) -> dict[str, Any] | None:
         "hiddenBias": packed(fields[V:], plain),
         "offset": float(p.offset),
     }
+
+
+def _layers(p: Potentials) -> tuple[list[Block], list[Block]]:
+    """Visible and hidden blocks."""
+    blocks = p.layout.blocks
+    return [b for b in blocks if b.visible], [b for b in blocks if not b.visible]
+
+
+def _couplings(p: Potentials, V: int, J: int) -> tuple[np.ndarray, np.ndarray]:
+    """What multiplies v_i h_j, and the precision of every visible unit."""
+    weights, precision = np.zeros((V, J)), np.zeros(V)
+    for factor in p.factors:
+        if isinstance(factor, Bilinear):
+            row, col = (p.layout.blocks[b] for b in (factor.rows, factor.cols))
+            weights[row.slice, col.start - V : col.stop - V] += np.asarray(factor.weight)
+        else:
+            precision += np.asarray(factor.precision(p.layout))[:V]
+    return weights, precision
 
 
 def _layered(p: Potentials, visible: list[Block], hidden: list[Block]) -> bool:

@@ -8,10 +8,10 @@ import {
   digits,
   el,
   layout,
-  link,
   percent,
   statusOf,
   svgEl,
+  unique,
 } from "./dom.js";
 
 const MANY = 8; // states beyond which a column has a list
@@ -83,7 +83,7 @@ export class TableView {
       gibbs: { iterations: 2000 },
     });
     this._build();
-    this._restore(link.read());
+    this._restore(this.root.keep.read());
   }
 
   // ------------------------------------------------------------ the page
@@ -238,7 +238,7 @@ export class TableView {
     this.explained = false;
     this.parts.forEach((part) => part.mark());
     clearTimeout(this.saving);
-    this.saving = setTimeout(() => link.write(this.state()), 300);
+    this.saving = setTimeout(() => this.root.keep.write(this.state()), 300);
   }
 
   _progress(moved) {
@@ -307,6 +307,7 @@ export class TableView {
 
   /** One column after the other, between frames, so that the page stays quick. */
   _explain() {
+    if (this.model.remote) return;
     this.explained = true;
     const method = this.primary === "gibbs" ? "bp" : this.primary,
       target = this.columns.list[this.target];
@@ -400,7 +401,8 @@ export class TableView {
       this.values = state.values;
       if (this.methods.includes(state.method)) {
         this.primary = state.method;
-        this.view.querySelector(`input[name="method"][value="${state.method}"]`).checked = true;
+        this.view.querySelector(`input[data-choice="method"][value="${state.method}"]`).checked =
+          true;
       }
       if (this.values[state.target] !== undefined) this.target = state.target;
     }
@@ -455,7 +457,7 @@ class Part {
       type: "button",
       class: "quiet",
       text: "Why?",
-      "aria-label": `What would change ${column.name} most?`,
+      "aria-label": `Why? What would change ${column.name} most?`,
       onclick: () => view.aim(index),
     });
     this.node = el(
@@ -471,7 +473,7 @@ class Part {
     const known = this.view.values[this.index] !== null;
     this.node.classList.toggle("known", known);
     this.forget.disabled = !known;
-    this.why.setAttribute("aria-pressed", "false");
+    this.why.setAttribute("aria-pressed", String(this.view.target === this.index));
     this.why.style.fontWeight = this.view.target === this.index ? "700" : "";
   }
 }
@@ -482,6 +484,7 @@ class StatesPart extends Part {
     const body = el("div", { class: "states" });
     super(view, column, index, body);
     this.body = body;
+    this.name = unique("column");
     this.many = column.states.length > MANY;
     this.rows = [];
     if (this.many) {
@@ -516,7 +519,7 @@ class StatesPart extends Part {
       ? null
       : el("input", {
           type: "radio",
-          name: `column-${this.index}`,
+          name: this.name,
           value: String(k),
           onchange: () => this.view.set(this.index, k),
         });

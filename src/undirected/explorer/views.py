@@ -43,28 +43,29 @@ def payload_of(
     rows: Any = None,
     image: tuple[int, int] | None = None,
     title: str | None = None,
+    body: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a page needs, as plain JSON."""
-    subject = _subject(model, image)
+    """What a page needs, as plain JSON; `body` stands for a model whose weights stay elsewhere."""
+    subject = model if isinstance(model, Subject) else subject_of(model, image)
     if isinstance(subject.model, ConditionalRBM):
         raise UndirectedError(
             "explore: a conditional model has no distribution of rows; use `undirected query`"
         )
     p = lowered("explore", subject.model)
-    layered = harmonium(p)
+    layered = body or harmonium(p)
     if layered is None and p.layout.is_continuous.any():
         raise UndirectedError(
             f"explore: a {type(subject.model).__name__} couples real or nonnegative units among "
             "themselves, which a page does not take; use un.query"
         )
-    body = layered or network(as_tables(p))
+    told = layered or network(as_tables(p))
     view = _view(subject, p, layered is not None)
-    columns = _columns(subject, p)
+    columns = _columns(subject, p, layered is not None)
     return {
         "view": view,
         "title": title or _title(subject),
-        "model": body,
-        "small": _small(subject, p, body),
+        "model": told,
+        "small": _small(subject, p, told),
         "image": list(subject.image) if view == "image" and subject.image else None,
         "columns": [] if view == "image" else columns,
         "label": subject.schema.label if subject.schema else None,
@@ -73,7 +74,7 @@ def payload_of(
     }
 
 
-def _subject(model: Any, image: tuple[int, int] | None) -> Subject:
+def subject_of(model: Any, image: tuple[int, int] | None) -> Subject:
     """The model of a folder or file, of a `TableModel`, or itself."""
     if isinstance(model, TableModel):
         kept = model.notes.get("image")
@@ -117,7 +118,7 @@ def _view(subject: Subject, p: Potentials, layered: bool) -> str:
     return "table"
 
 
-def _columns(subject: Subject, p: Potentials) -> list[dict[str, Any]]:
+def _columns(subject: Subject, p: Potentials, layered: bool) -> list[dict[str, Any]]:
     """Every column with its words, and the number of its variable in the payload."""
     if subject.schema is not None:
         listed: Sequence[Column] = subject.schema.columns
@@ -125,7 +126,7 @@ def _columns(subject: Subject, p: Potentials) -> list[dict[str, Any]]:
         if has_columns(subject.model):
             place = np.argsort(subject.model.table.order)
     else:
-        listed = _unnamed(p.layout, harmonic=harmonium(p) is not None)
+        listed = _unnamed(p.layout, layered)
         place = np.arange(len(listed))
     if len(listed) > MOST_COLUMNS and not subject.image:
         raise UndirectedError(
@@ -146,9 +147,9 @@ def _columns(subject: Subject, p: Potentials) -> list[dict[str, Any]]:
     ]
 
 
-def _unnamed(layout: Layout, harmonic: bool) -> list[Column]:
+def _unnamed(layout: Layout, layered: bool) -> list[Column]:
     """Columns of a model that came without names; those of a network are in the user's order."""
-    if harmonic:
+    if layered:
         blocks = [block for block in layout.blocks if block.visible]
         each = [(b.domain, b.states) for b in blocks for _ in range(b.variables)]
         return [_column(f"x{i}", domain, states) for i, (domain, states) in enumerate(each)]
@@ -232,6 +233,7 @@ def _small(subject: Subject, p: Potentials, body: dict[str, Any]) -> str:
     exactly = ""
     if body["form"] == "harmonium" and body["weights"]["dtype"] == "float16":
         exactly = " Weights are kept in half precision, so answers may differ in the third digit."
-    return (
-        f"{kind}: {sizes}.{exactly} Everything is computed in this page; nothing is loaded or sent."
-    )
+    where = "Everything is computed in this page; nothing is loaded or sent."
+    if body["form"] == "remote":
+        where = "The engine on this machine answers; nothing leaves it."
+    return f"{kind}: {sizes}.{exactly} {where}"
