@@ -40,6 +40,9 @@ _ROOMS = {
     "undirected.tasks.exchange": "from_bqm from_networkx from_pgmpy to_bqm to_networkx",
     "undirected.tasks": "Settings Solution TableModel evaluate fit fit_table learn_network load "
     "load_table log_partition query read_network sample save solve train_table write_network",
+    "undirected.tasks": "Settings Solution TableModel evaluate fit fit_table "
+    "interaction_screening load load_table "
+    "log_partition query read_network sample save solve train_table write_network",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _MODULES = {

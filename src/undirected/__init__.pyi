@@ -108,6 +108,7 @@ from undirected.tasks import TableModel as TableModel
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
 from undirected.tasks import fit_table as fit_table
+from undirected.tasks import interaction_screening as interaction_screening
 from undirected.tasks import learn_network as learn_network
 from undirected.tasks import load as load
 from undirected.tasks import load_table as load_table

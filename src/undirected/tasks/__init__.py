@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from undirected.tasks.network_learning import learn_network
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
+    from undirected.tasks.screening import interaction_screening
     from undirected.tasks.solve import Solution, solve
     from undirected.tasks.table_model import TableModel, fit_table, load_table
     from undirected.tasks.train_table import Settings, Trained, train_table
@@ -31,6 +32,7 @@ __all__ = [
     "evaluate",
     "fit",
     "fit_table",
+    "interaction_screening",
     "kernel_for",
     "learn_network",
     "load",
@@ -56,6 +58,7 @@ lazily(
         "network_learning": "learn_network",
         "query": "Answers answer_rows query",
         "sample": "sample",
+        "screening": "interaction_screening",
         "solve": "Solution solve",
         "table_model": "TableModel fit_table load_table",
         "train_table": "Settings Trained train_table",
