@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from undirected.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from undirected.tasks.anneal import Annealed, anneal
     from undirected.tasks.choose import kernel_for, path_to
     from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
     from undirected.tasks.files import load, read_network, save, write_network
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
+    "Annealed",
     "Answers",
     "Evaluation",
     "LogPartition",
@@ -28,6 +30,7 @@ __all__ = [
     "Solution",
     "TableModel",
     "Trained",
+    "anneal",
     "answer_rows",
     "evaluate",
     "fit",
@@ -51,6 +54,7 @@ __all__ = [
 lazily(
     __name__,
     {
+        "anneal": "Annealed anneal",
         "choose": "kernel_for path_to",
         "evaluate": "Evaluation LogPartition evaluate log_partition",
         "files": "load read_network save write_network",
