@@ -23,7 +23,7 @@ from benchmarks.harness import OURS, Case, Timing
 from benchmarks.saving import make_record, save
 from undirected.experiments.record import Row
 
-CHOICES = ("speed", "tables", "imputation", "mixing")
+CHOICES = ("speed", "tables", "imputation", "mixing", "families")
 QUICK = {"repeats": 3, "seconds": 2.0}
 FULL = {"repeats": 15, "seconds": 20.0}
 

@@ -12,7 +12,8 @@ __version__ = "0.2.0"
 
 # Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
-    "undirected.alignment": "Alignment read_fasta sequence_weights write_fasta",
+    "undirected.alignment": "Alignment FamilyModel contact_scores fit_family load_family "
+    "potts_log_z read_fasta sequence_weights write_fasta",
     "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",

@@ -3,6 +3,11 @@
 from undirected import alignment as alignment
 from undirected import sklearn as sklearn
 from undirected.alignment import Alignment as Alignment
+from undirected.alignment import FamilyModel as FamilyModel
+from undirected.alignment import contact_scores as contact_scores
+from undirected.alignment import fit_family as fit_family
+from undirected.alignment import load_family as load_family
+from undirected.alignment import potts_log_z as potts_log_z
 from undirected.alignment import read_fasta as read_fasta
 from undirected.alignment import sequence_weights as sequence_weights
 from undirected.alignment import write_fasta as write_fasta

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int, UInt64
 
 from undirected.alignment.sequences import Alignment
 from undirected.core.errors import UndirectedError
+from undirected.learning.pairwise import one_hot
 
 BLOCK = 256
 """Sequences compared at a time with all later ones; their words stay in the cache."""
@@ -129,14 +130,6 @@ def frequencies(
     pairs = (1 - pseudocount) * pairs + np.float32(pseudocount / q**2)
     pairs[np.arange(length), :, np.arange(length)] = single[:, :, None] * np.eye(q)
     return Frequencies(single, pairs, float(w.sum()))
-
-
-def one_hot(states: Int[np.ndarray, "N L"], q: int) -> Float[np.ndarray, "N Lq"]:
-    """q units for each position, one of them 1."""
-    n, length = states.shape
-    units = np.zeros((n, length * q), np.float32)
-    np.put_along_axis(units, states + q * np.arange(length), 1.0, axis=1)
-    return units
 
 
 def _weighted_pairs(states: np.ndarray, q: int, share: np.ndarray) -> Float[np.ndarray, "Lq Lq"]:
