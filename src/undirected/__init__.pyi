@@ -73,6 +73,7 @@ from undirected.learning import MaxMargin as MaxMargin
 from undirected.learning import Persistent as Persistent
 from undirected.learning import PseudoLikelihood as PseudoLikelihood
 from undirected.learning import QueryTraining as QueryTraining
+from undirected.learning import StreamedBatches as StreamedBatches
 from undirected.learning import TwoPhase as TwoPhase
 from undirected.models import RBM as RBM
 from undirected.models import ConditionalRBM as ConditionalRBM
@@ -111,6 +112,8 @@ from undirected.tasks import anneal as anneal
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
 from undirected.tasks import fit_table as fit_table
+from undirected.tasks import interaction_screening as interaction_screening
+from undirected.tasks import learn_network as learn_network
 from undirected.tasks import load as load
 from undirected.tasks import load_table as load_table
 from undirected.tasks import log_partition as log_partition

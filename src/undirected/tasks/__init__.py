@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
     from undirected.tasks.files import load, read_network, save, write_network
     from undirected.tasks.learn import fit
+    from undirected.tasks.network_learning import learn_network
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
+    from undirected.tasks.screening import interaction_screening
     from undirected.tasks.solve import Solution, solve
     from undirected.tasks.table_model import TableModel, fit_table, load_table
     from undirected.tasks.train_table import Settings, Trained, train_table
@@ -33,7 +35,9 @@ __all__ = [
     "evaluate",
     "fit",
     "fit_table",
+    "interaction_screening",
     "kernel_for",
+    "learn_network",
     "load",
     "load_table",
     "log_partition",
@@ -55,8 +59,10 @@ lazily(
         "evaluate": "Evaluation LogPartition evaluate log_partition",
         "files": "load read_network save write_network",
         "learn": "fit",
+        "network_learning": "learn_network",
         "query": "Answers answer_rows query",
         "sample": "sample",
+        "screening": "interaction_screening",
         "solve": "Solution solve",
         "table_model": "TableModel fit_table load_table",
         "train_table": "Settings Trained train_table",
