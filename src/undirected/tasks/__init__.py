@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from undirected.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from undirected.tasks.anneal import Annealed, anneal
     from undirected.tasks.choose import kernel_for, path_to
     from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
     from undirected.tasks.files import load, read_network, save, write_network
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from undirected.tasks.network_learning import learn_network
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
+    from undirected.tasks.screening import interaction_screening
     from undirected.tasks.solve import Solution, solve
     from undirected.tasks.table_model import TableModel, fit_table, load_table
     from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
+    "Annealed",
     "Answers",
     "Evaluation",
     "LogPartition",
@@ -27,10 +30,12 @@ __all__ = [
     "Solution",
     "TableModel",
     "Trained",
+    "anneal",
     "answer_rows",
     "evaluate",
     "fit",
     "fit_table",
+    "interaction_screening",
     "kernel_for",
     "learn_network",
     "load",
@@ -49,6 +54,7 @@ __all__ = [
 lazily(
     __name__,
     {
+        "anneal": "Annealed anneal",
         "choose": "kernel_for path_to",
         "evaluate": "Evaluation LogPartition evaluate log_partition",
         "files": "load read_network save write_network",
@@ -56,6 +62,7 @@ lazily(
         "network_learning": "learn_network",
         "query": "Answers answer_rows query",
         "sample": "sample",
+        "screening": "interaction_screening",
         "solve": "Solution solve",
         "table_model": "TableModel fit_table load_table",
         "train_table": "Settings Trained train_table",

@@ -18,6 +18,7 @@ from undirected.learning import (
     FitResult,
     Persistent,
     PseudoLikelihood,
+    StreamedBatches,
     TwoPhase,
 )
 from undirected.learning import fit as run_fit
@@ -102,7 +103,7 @@ def fit(
     total = batches.steps(epochs) if epochs is not None else steps or 0
     return run_fit(
         model,
-        objective or objective_for(model, _has_missing(batches.data)),
+        objective or objective_for(model, _has_missing(_some_rows(batches))),
         optimiser or falling_adam(float(learning_rate), total),
         batches,
         own_key,
@@ -162,7 +163,14 @@ def _batches(model: Any, data: Any, size: int | None, seed: int | None) -> Batch
     return Batches(rows, size, int(seed or 0))
 
 
+def _some_rows(batches: Batches) -> Any:
+    if not isinstance(batches, StreamedBatches):
+        return batches.data
+    return jax.tree.map(lambda source: np.asarray(source[: batches.block]), batches.data)
+
+
 def _has_missing(data: Any) -> bool:
+    """Whether an entry is NaN; of a stream the first rows speak for all."""
     return any(
         bool(np.isnan(leaf).any()) if np.issubdtype(leaf.dtype, np.floating) else False
         for leaf in map(np.asarray, jax.tree.leaves(data))
