@@ -9,7 +9,7 @@ import hmac
 import json
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -135,7 +135,9 @@ class Served:
         self.http.shutdown()
 
 
-def check_request(headers: Message, port: int, *, question: bool) -> tuple[int, str] | None:
+def check_request(
+    headers: Mapping[str, str] | Message, port: int, *, question: bool
+) -> tuple[int, str] | None:
     """Why a request is refused, as a status and a sentence; None where it is not.
 
     The host guards against names that are made to point here, the origin against other pages.
