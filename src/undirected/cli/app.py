@@ -82,6 +82,7 @@ def fit(
     target: options.Target = 0.95,
     unknown: options.Unknown = "error",
     devices: options.Devices = None,
+    stream: options.Stream = None,
     fresh: options.Fresh = False,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -117,7 +118,7 @@ def fit(
         components,
     )
     wishes = Wishes(header, types, drop, columns, label, delimiter, given)
-    fit_table(table, wishes, out, settings, fresh, as_json, devices)
+    fit_table(table, wishes, out, settings, fresh, as_json, devices, stream)
 
 
 @app.command()

@@ -88,6 +88,14 @@ Devices = Annotated[
         "included; default: one."
     ),
 ]
+Stream = Annotated[
+    bool | None,
+    typer.Option(
+        "--stream/--no-stream",
+        help="Read a .npy or Parquet table of 0 and 1 as it is needed, instead of at once; "
+        "default: where it does not fit into memory.",
+    ),
+]
 Fresh = Annotated[
     bool,
     typer.Option(

@@ -4,8 +4,9 @@ import hashlib
 import json
 import shutil
 import time
-from contextlib import ExitStack
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,20 @@ from undirected.cli.choices import check_choices
 from undirected.cli.columns import Wishes, given_columns, read_to_fit, tell_schema
 from undirected.cli.devices import mesh_of
 from undirected.cli.fit_report import in_words, write_fit_report
+from undirected.cli.streams import identity_of, names_of, rows_to_stream
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, locked
 from undirected.core.mesh import by_first, is_first
 from undirected.io.checkpoint import Checkpoints
+from undirected.io.infer import zero_one_schema
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
 from undirected.io.tables import Table
 from undirected.learning import Progress
 from undirected.tasks import Settings, Trained, train_table
 from undirected.tasks.table_model import columns_of, settings_for, table_model
+from undirected.tasks.train_stream import choose_stream, sample_rows, train_stream
 from undirected.tasks.train_table import choose_for, score_name
 from undirected.tasks.yardsticks import (
     dump_yardsticks,
@@ -45,43 +49,87 @@ def fit_table(
     fresh: bool,
     as_json: bool,
     devices: str | None = None,
+    stream: bool | None = None,
 ) -> None:
     """Fit a model to a table and write its folder; of several processes the first writes."""
     check_choices(settings)
     mesh = mesh_of(devices)
     _check_given(settings, wishes)
+    source = rows_to_stream(path, stream) if wishes.are_plain else None
+    if source is None:
+        job = _read_job(path, wishes, out, settings)
+    else:
+        job = _stream_job(path, source, wishes, out, settings)
+    settings = job.settings
+    image_shape(settings.image, len(job.table.names))
+    console.say(
+        f"{path}: {job.rows:,} rows of {len(job.table.names)} columns, "
+        f"{np.isnan(job.table.values).mean():.1%} missing; {describe(settings)}"
+    )
+    tell_schema(job.schema, job.rows)
+    with ExitStack() as held:
+        by_first(mesh, lambda: held.enter_context(locked(out, "fitting a model")))
+        by_first(mesh, lambda: _prepare(job, fresh))
+        _fit(job, as_json, mesh)
+
+
+def _read_job(path: Path, wishes: Wishes, out: Path, settings: Settings) -> "Job":
+    """The job of a table in memory."""
     grey = settings.method == "query-training"
     table, schema = read_to_fit(path, wishes, grey, settings.model)
     given = given_columns(wishes.given, schema)
     settings = settings_for(settings, schema)
-    columns = columns_of(settings, schema)
-    settings = choose_for(settings, columns, table.values)
-    image_shape(settings.image, len(table.names))
-    console.say(
-        f"{path}: {len(table.values):,} rows of {len(table.names)} columns, "
-        f"{np.isnan(table.values).mean():.1%} missing; {describe(settings)}"
-    )
-    tell_schema(schema, len(table.values))
-    with ExitStack() as held:
-        by_first(mesh, lambda: held.enter_context(locked(out, "fitting a model")))
-        by_first(mesh, lambda: _prepare(out, settings, table, schema, given, fresh))
-        _fit(table, schema, given, out, settings, as_json, mesh)
+    settings = choose_for(settings, columns_of(settings, schema), table.values)
+    values = hashlib.sha256(table.values.tobytes()).hexdigest()
+    return Job(table, schema, given, out, settings, len(table.values), values)
 
 
-def _fit(
-    table: Table,
-    schema: Schema,
-    given: tuple[int, ...],
-    out: Path,
-    settings: Settings,
-    as_json: bool,
-    mesh: Mesh | None,
-) -> None:
+def _stream_job(path: Path, source: Any, wishes: Wishes, out: Path, settings: Settings) -> "Job":
+    """The job of a table that is read as it is needed."""
+    console.say(f"{path}: read as it is needed; a sample of its rows chooses the settings")
+    sample, rows = sample_rows(source, settings.seed), source.shape[0]
+    table = Table(sample, names_of(source))
+    schema = zero_one_schema(sample, table.names, wishes.label)
+    settings = choose_stream(settings, rows, sample)
+    return Job(table, schema, (), out, settings, rows, identity_of(path), source)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be fitted; of a `source` that is streamed the table is a sample.
+
+    `values` names the contents of the table, so that no run goes on with others.
+    """
+
+    table: Table
+    schema: Schema
+    given: tuple[int, ...]
+    out: Path
+    settings: Settings
+    rows: int
+    values: str
+    source: Any = None
+
+    def train(self, work: Path, mesh: Mesh | None) -> Trained:
+        """Learn, with a progress bar."""
+        if self.source is not None:
+            with _bar("fit") as show:
+                return train_stream(
+                    self.source, self.settings, **_kept(work, mesh), on_event=show, mesh=mesh
+                )
+        columns = columns_of(self.settings, self.schema)
+        return train_with_bar(
+            self.table.values, self.settings, work, columns=columns, given=self.given, mesh=mesh
+        )
+
+
+def _fit(job: Job, as_json: bool, mesh: Mesh | None) -> None:
     """Train, and write the model, its report and the summary."""
+    table, schema, given, out, settings = job.table, job.schema, job.given, job.out, job.settings
     started, work = time.monotonic(), out / "training"
     image = image_shape(settings.image, len(table.names))
     columns = columns_of(settings, schema)
-    trained = train_with_bar(table.values, settings, work, columns=columns, given=given, mesh=mesh)
+    trained = job.train(work, mesh)
     result = trained.result
     if result.stopped == "interrupted":
         raise console.Interrupted(
@@ -100,7 +148,7 @@ def _fit(
         extra["schema"] = schema.to_json()
     summary = {
         "model": str(out),
-        "rows": len(table.values),
+        "rows": job.rows,
         "columns": len(table.names),
         "steps": result.step,
         "stopped": result.stopped,
@@ -138,6 +186,20 @@ def train_with_bar(
     mesh: Mesh | None = None,
 ) -> Trained:
     """Fit with a progress bar; checkpoints and metrics go to the folder `work`."""
+    options = {"columns": columns, "given": given, "mesh": mesh, **_kept(work, mesh)}
+    with _bar(title) as show:
+        return train_table(values, settings, on_event=show, **options)
+
+
+def _kept(work: Path, mesh: Mesh | None) -> dict[str, Any]:
+    """Where checkpoints and metrics of a run go."""
+    log = MetricsLog(work / "metrics.jsonl") if is_first(mesh) else None
+    return {"store": Checkpoints(work / "checkpoints"), "log": log}
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Callable[[Progress], None]]:
+    """What shows the progress of a run while the block runs."""
     bar = console.Bar(title)
 
     def show(progress: Progress) -> None:
@@ -145,16 +207,7 @@ def train_with_bar(
         bar.update(progress.step, progress.total, progress.rate, " ".join(shown))
 
     with bar.running():
-        return train_table(
-            values,
-            settings,
-            columns=columns,
-            given=given,
-            store=Checkpoints(work / "checkpoints"),
-            log=MetricsLog(work / "metrics.jsonl") if is_first(mesh) else None,
-            on_event=show,
-            mesh=mesh,
-        )
+        yield show
 
 
 def describe(settings: Settings) -> str:
@@ -193,22 +246,15 @@ def _check_given(settings: Settings, wishes: Wishes) -> None:
         raise UndirectedError("fit: --given is for --model conditional; leave it out")
 
 
-def _prepare(
-    out: Path,
-    settings: Settings,
-    table: Table,
-    schema: Schema,
-    given: tuple[int, ...],
-    fresh: bool,
-) -> Path:
+def _prepare(job: Job, fresh: bool) -> Path:
     """The folder of a run in progress; refuse to mix two runs, or to lose a model of other data."""
+    out, names = job.out, job.table.names
     work = Path(out) / "training"
-    values = hashlib.sha256(table.values.tobytes()).hexdigest()
-    plan = {"settings": asdict(settings), "values": values, "names": table.names}
-    if not schema.is_zero_one:
-        plan["schema"] = schema.to_json()
-    if given:
-        plan["given"] = list(given)
+    plan = {"settings": asdict(job.settings), "values": job.values, "names": names}
+    if not job.schema.is_zero_one:
+        plan["schema"] = job.schema.to_json()
+    if job.given:
+        plan["given"] = list(job.given)
     plan_file = work / "plan.json"
     if work.exists() and not plan_file.is_file() and any(work.glob("[!.]*")):
         raise UndirectedError(

@@ -18,6 +18,7 @@ from undirected.learning.queries import (
 )
 from undirected.learning.query_training import QueryTraining, answers, query_losses
 from undirected.learning.schedules import hold_then_decay
+from undirected.learning.streams import StreamedBatches
 from undirected.learning.two_phase import TwoPhase
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Queries",
     "QueryTraining",
     "Scheduled",
+    "StreamedBatches",
     "TwoPhase",
     "UniformQueries",
     "answers",

@@ -68,12 +68,14 @@ class Batches:
 
     def indices(self, start: int, stop: int) -> Int[np.ndarray, "steps size"]:
         """Row numbers of the batches of steps [start, stop)."""
-        first, last = start * self.size, stop * self.size
-        epochs = range(first // self.rows, -(-last // self.rows))
-        orders = [_order(self.rows, self.seed if self.shuffle else None, e) for e in epochs]
-        stream = np.concatenate([np.zeros(0, np.int32), *orders])
-        skip = first - epochs.start * self.rows
-        return stream[skip : skip + last - first].reshape(-1, self.size)
+        at, last = start * self.size, stop * self.size
+        parts = [np.zeros(0, np.int32)]
+        while at < last:
+            epoch, place = divmod(at, self.rows)
+            order = _order(self.rows, self.seed if self.shuffle else None, epoch)
+            parts.append(order[place : place + last - at])
+            at += len(parts[-1])
+        return np.concatenate(parts).reshape(-1, self.size)
 
     def take(self, data: PyTree, rows: Int[Array, " size"], key: Key[Array, ""]) -> PyTree:
         """The batch of these rows, transformed; `data` is `self.data`, traced."""

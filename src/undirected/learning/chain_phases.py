@@ -1,10 +1,12 @@
 """What the sampling learners share: completing the data, running chains, the mean energy."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.errors import UndirectedError
@@ -50,6 +52,30 @@ def check_values(layout: Layout | None, rows: PyTree) -> None:
                         f"which is {block.domain.value}; wanted 0, 1 or between: (x > threshold), "
                         "x / largest, or (spins + 1) / 2"
                     )
+
+
+def block_check(layout: Layout | None) -> Callable[[PyTree, int], None] | None:
+    """A function that does the same to blocks of rows, in NumPy, and knows where a block begins."""
+    if layout is None:
+        return None
+    kinds = Domain.BINARY, Domain.CATEGORICAL
+    parts = [b for b in layout.blocks if b.visible and b.domain in kinds]
+
+    def check(rows: PyTree, first: int) -> None:
+        if not isinstance(rows, np.ndarray) or rows.shape[1:] != (layout.n_visible,):
+            return
+        for block in parts:
+            part = rows[:, block.slice]
+            bad = part > 1 if part.dtype.kind in "ub" else (part < 0) | (part > 1)
+            if bad.any():
+                row, column = (int(place) for place in np.argwhere(bad)[0])
+                raise UndirectedError(
+                    f"learning: row {first + row} of the data has the value {part[row, column]:g} "
+                    f"in block '{block.name}', which is {block.domain.value}; wanted 0, 1 or "
+                    "between"
+                )
+
+    return check
 
 
 def observed(layout: Layout, v: Float[Array, "rows v"]) -> Bool[Array, "rows v"]:

@@ -17,11 +17,12 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.mesh import agree, any_process, check_mesh, gather, is_first
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches
-from undirected.learning.chain_phases import check_values
+from undirected.learning.chain_phases import block_check, check_values
 from undirected.learning.checkpointing import RATE, Row, Run, Saver, Store
 from undirected.learning.ensemble import Ensemble
 from undirected.learning.fingerprint import data_fingerprint, fingerprint
 from undirected.learning.interrupts import held_interrupts
+from undirected.learning.streams import StreamedBatches
 from undirected.learning.train_step import not_finite, trainable_leaves
 from undirected.learning.trainer import Trainer
 
@@ -48,7 +49,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a run leaves; `stopped` is "steps", "patience", "interrupted" or "not finite".
+    """What a run leaves; `stopped` says why it ended.
+
+    That is "steps", "patience", "interrupted" or "not finite"; of a fit that knows when it is done
+    also "converged".
 
     `best_model` had the best validation value, `best`, at `best_step`; without validation it is
     `model`. `history` has a row of mean metrics for every chunk of steps; `carry` is the
@@ -117,7 +121,8 @@ def fit(
     init_key, step_key, validation_key = jax.random.split(key, 3)
     model = jax.tree.map(_as_array, model)
     chosen = trainable_leaves(model, trainable)
-    trainer = Trainer(objective, optimiser, batches, chosen, step_key, mesh)
+    check = block_check(getattr(model, "layout", None)) if batches.transform is None else None
+    trainer = Trainer(objective, optimiser, batches, chosen, step_key, mesh, check)
     run = _start(trainer, model, optimiser.init(eqx.filter(model, chosen)), init_key)
     identity = {} if store is None else _identity(objective, optimiser, batches, key, patience)
     saver = Saver(store, save_every, identity, mesh)
@@ -163,6 +168,7 @@ def _loop(
         saver.leave()
         raise
     finally:
+        trainer.close()
         saver.save(run)
     return run, stopped
 
@@ -196,7 +202,10 @@ def _check(model: Any, objective: Objective, batches: Batches, key: Key[Array, "
     if isinstance(objective, Ensemble):  # a stack of models has no layout of its own
         return
     rows = batches.data
-    if batches.transform is not None:
+    if isinstance(batches, StreamedBatches):  # the others are checked when they come
+        rows = jax.tree.map(lambda source: jnp.asarray(source[: batches.size]), rows)
+        rows = rows if batches.transform is None else batches.transform(rows, key)
+    elif batches.transform is not None:
         rows = batches.take(rows, jnp.asarray(batches.indices(0, 1)[0]), key)
     check_values(getattr(model, "layout", None), rows)
 
@@ -307,6 +316,7 @@ def _identity(
         "batch seed": batches.seed,
         "shuffle": batches.shuffle,
         "key": np.asarray(jax.random.key_data(key)).tolist(),
+        **(batches.identity if isinstance(batches, StreamedBatches) else {}),
     }
 
 

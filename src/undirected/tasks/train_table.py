@@ -193,19 +193,18 @@ def train_rows(
     valid: np.ndarray,
     settings: Settings,
     mixture: Mixture,
+    batches: Batches | None = None,
     **options: Any,
 ) -> FitResult:
     """`train_table` with rows that are split, and settings and mixture that are chosen already.
 
-    `options` are more settings of `learning.fit`.
+    `batches` are by default those of the training rows; `options` are more settings of
+    `learning.fit`.
     """
     assert settings.batch
     assert settings.epochs
-    whole = np.where(np.isnan(train), MISSING, train)
-    coded = whole.astype(np.int8)
-    if (coded != whole).any():
-        coded = whole.astype(np.float32)
-    batches = Batches(coded, settings.batch, settings.seed, transform=_decode)
+    if batches is None:
+        batches = Batches(_coded(train), settings.batch, settings.seed, transform=_decode)
     steps = batches.steps(settings.epochs)
     mixed = settings.model == "mixture-rbm"
     adam = centred_adam if mixed else falling_adam
@@ -417,6 +416,13 @@ def column_means(values: np.ndarray) -> np.ndarray:
     """Share of ones among the observed entries of each column, drawn a little towards 1/2."""
     seen = (~np.isnan(values)).sum(0)
     return ((np.nansum(values, 0) + 1.0) / (seen + 2.0)).astype(np.float32)
+
+
+def _coded(rows: np.ndarray) -> np.ndarray:
+    """Rows as bytes where they are 0, 1 and missing, otherwise as they are."""
+    whole = np.where(np.isnan(rows), MISSING, rows)
+    coded = whole.astype(np.int8)
+    return whole.astype(np.float32) if (coded != whole).any() else coded
 
 
 def _decode(batch: jax.Array, key: jax.Array) -> jax.Array:

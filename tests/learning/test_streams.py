@@ -1,0 +1,104 @@
+"""Tables that are read as they are used: every row once an epoch, and the same steps."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import undirected as un
+from undirected.core.errors import UndirectedError
+from undirected.io.checkpoint import Checkpoints
+from undirected.learning import fit
+from undirected.learning.streams import Reader
+
+
+class Watched:
+    """A source that only gives slices, and notes which."""
+
+    def __init__(self, rows):
+        self.rows, self.asked = rows, []
+        self.shape, self.dtype = rows.shape, rows.dtype
+
+    def __getitem__(self, where):
+        assert isinstance(where, slice) and where.stop - where.start <= 4
+        self.asked.append(where.start)
+        return self.rows[where]
+
+
+@pytest.mark.parametrize(("rows", "size"), [(23, 5), (24, 4), (7, 7), (9, 2)])
+def test_every_row_comes_once_an_epoch(rows, size):
+    batches = un.StreamedBatches(np.zeros((rows, 1)), size, block=4, buffer=8)
+    stream = batches.indices(0, 3 * rows).ravel()
+    for epoch in range(3):
+        assert sorted(stream[epoch * rows : (epoch + 1) * rows]) == list(range(rows))
+    orders = stream[: 2 * rows].reshape(2, rows)
+    assert (orders[0] != orders[1]).any()
+    assert (batches.indices(3, 9) == stream.reshape(-1, size)[3:9]).all()
+
+
+def test_rows_are_mixed_beyond_their_block():
+    order = un.StreamedBatches(np.zeros((400, 1)), 1, block=10, buffer=100).indices(0, 400).ravel()
+    first = order[:100] // 10  # the blocks of the first buffer
+    assert len(set(first)) == 10  # ten blocks,
+    assert (np.diff(first) != 0).mean() > 0.7  # in no runs,
+    assert set(first) != set(range(10))  # and not the first ten
+    kept = un.StreamedBatches(np.zeros((400, 1)), 1, shuffle=False, block=10, buffer=100)
+    assert (kept.indices(0, 400).ravel() == np.arange(400)).all()
+
+
+def test_a_reader_gives_the_rows_that_the_order_names():
+    source = Watched(np.arange(46).reshape(23, 2))
+    batches = un.StreamedBatches(source, 5, block=4, buffer=8)
+    reader = Reader(batches)
+    for start, stop in ((0, 3), (3, 6), (6, 7), (20, 24)):  # in turn, and by leaps
+        found = reader(start, stop)
+        assert (found == source.rows[batches.indices(start, stop)]).all()
+        assert len(reader.held) <= 2
+    reader.close()
+    assert set(source.asked) == {0, 4, 8, 12, 16, 20}
+
+
+def test_a_stream_makes_the_steps_of_its_rows_in_memory(tmp_path):
+    """An oracle that knows nothing of streams: a table whose rows lie in the stream's order."""
+    rows = (np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    source = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    streamed = un.StreamedBatches(source, 8, block=4, buffer=12)
+    sorted_ = un.Batches(rows[streamed.indices(0, 10).ravel()], 8, shuffle=False)
+    model, objective = un.RBM.create(6, 3, seed=0), un.Persistent(un.BlockGibbs(), chains=4)
+
+    def run(batches, steps=10, **options):
+        how = optax.sgd(0.1), batches, jax.random.key(0)
+        return fit(model, objective, *how, steps=steps, log_every=4, **options)
+
+    def same(a, b):
+        pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+        return all((np.asarray(x) == np.asarray(y)).all() for x, y in pairs)
+
+    whole = run(streamed)
+    expected = run(sorted_)
+    assert same((whole.model, whole.carry), (expected.model, expected.carry))
+    store = Checkpoints(tmp_path / "run")
+    run(streamed, steps=5, store=store)
+    resumed = run(streamed, store=store)
+    assert same((whole.model, whole.carry), (resumed.model, resumed.carry))
+    with pytest.raises(UndirectedError, match="the store has block 4, not 8"):
+        run(un.StreamedBatches(source, 8, block=8, buffer=16), store=store)
+    split = run(streamed, mesh=un.device_mesh(1))
+    assert same((whole.model, whole.carry), (split.model, split.carry))
+
+
+def test_values_are_checked_when_they_come():
+    rows = np.zeros((40, 6), np.uint8)
+    rows[33, 2] = 7
+    batches = un.StreamedBatches(rows, 8, block=4, buffer=8)
+    model, objective = un.RBM.create(6, 3, seed=0), un.Persistent(un.BlockGibbs(), chains=4)
+    with pytest.raises(UndirectedError, match="row 33 of the data has the value 7"):
+        fit(model, objective, optax.sgd(0.1), batches, jax.random.key(0), epochs=1, log_every=4)
+
+
+def test_what_is_no_source_is_refused():
+    with pytest.raises(UndirectedError, match="pass a memory map"):
+        un.StreamedBatches([[0, 1]], 1)
+    with pytest.raises(UndirectedError, match="have 2 and 3 rows"):
+        un.StreamedBatches((np.eye(2), np.eye(3)), 1)
