@@ -55,8 +55,8 @@ def fit_pairwise(
     weights: Float[np.ndarray, " N"] | None = None,
     objective: str = "pseudo-likelihood",
     penalty: Penalty | None = None,
-    iterations: int = 100,
-    tolerance: float = 1e-5,
+    iterations: int = 200,
+    tolerance: float = 1e-6,
     progress: Callable[[int, float], None] | None = None,
 ) -> Minimum[Pairwise]:
     """Fields and couplings that minimise an objective of the conditionals.
