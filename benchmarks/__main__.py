@@ -6,7 +6,8 @@ record and a page. `--quick` takes under five minutes once the peers are install
 about twenty-five. Close what else runs on the machine first.
 
 `python -m benchmarks tables` is about how well the default settings learn binary tables, and
-`python -m benchmarks imputation` about how well hidden cells are filled in.
+`python -m benchmarks imputation` about how well hidden cells are filled in; `python -m benchmarks
+mixing` is about how fast chains forget.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from benchmarks.harness import OURS, Case, Timing
 from benchmarks.saving import make_record, save
 from undirected.experiments.record import Row
 
-CHOICES = ("speed", "tables", "imputation")
+CHOICES = ("speed", "tables", "imputation", "mixing", "families")
 QUICK = {"repeats": 3, "seconds": 2.0}
 FULL = {"repeats": 15, "seconds": 20.0}
 

@@ -31,10 +31,12 @@ def main() -> None:
 
 def markdown_of(records: Sequence[Mapping[str, Any]]) -> str:
     """The page of the documentation of one benchmark: that of speed, or one with its own page."""
-    from benchmarks import imputation
+    from benchmarks import families, imputation
     from benchmarks.uai import page as uai  # which draws with what is here
 
     name = records[0]["experiment"].split("/")[-1]
+    if name == "families":
+        return families.markdown(*records)
     own = {"tables": tables, "imputation": imputation, "uai": uai}
     return own[name].markdown(records[0]) if name in own else markdown(records)
 

@@ -87,7 +87,9 @@ from undirected.sampling import (
     PerturbAndMap,
     RectifiedGibbs,
     ReflectiveHamiltonian,
+    SwendsenWang,
     TemperedTransitions,
+    Wolff,
     ladder,
     run_chains,
 )
@@ -223,7 +225,9 @@ KERNELS: dict[type, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     PerturbAndMap: (lambda: PerturbAndMap(MaxProduct(5, None, 0.5, parallel=True)), ising),
     RectifiedGibbs: (RectifiedGibbs, nonnegative),
     ReflectiveHamiltonian: (ReflectiveHamiltonian, nonnegative),
+    SwendsenWang: (SwendsenWang, ising),
     TemperedTransitions: (lambda: TemperedTransitions(BlockGibbs(), tempered, LADDER), rbm),
+    Wolff: (Wolff, ising),
 }
 
 

@@ -25,7 +25,7 @@ import pytest
 import undirected as un
 
 NAMES = [name for name in un.__all__ if name != "__version__"]
-MODULES = {"graph", "sklearn"}
+MODULES = {"alignment", "graph", "sklearn"}
 FOLDER = Path(un.__file__).parent
 
 

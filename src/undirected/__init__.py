@@ -12,6 +12,8 @@ __version__ = "0.2.0"
 
 # Where each name lives; `__init__.pyi` lists the same names for type checkers and editors.
 _ROOMS = {
+    "undirected.alignment": "Alignment FamilyModel contact_scores fit_family load_family "
+    "potts_log_z read_fasta sequence_weights write_fasta",
     "undirected.core.columns": "Column Schema",
     "undirected.core.errors": "UndirectedError",
     "undirected.core.graph": "Graph",
@@ -28,18 +30,23 @@ _ROOMS = {
     "TAP Transfer TreeReweighted",
     "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients MixedGibbs "
     "MixtureGibbs "
-    "ParallelTempering PerturbAndMap TemperedTransitions run_chains",
+    "ParallelTempering PerturbAndMap SwendsenWang TemperedTransitions Wolff run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining StreamedBatches TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
     "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",
+    "undirected.explorer.page": "explore",
     "undirected.tasks.exchange": "from_bqm from_networkx from_pgmpy to_bqm to_networkx",
     "undirected.tasks": "Settings Solution TableModel evaluate fit fit_table load load_table "
     "log_partition query read_network sample save solve train_table write_network",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
-_MODULES = {"graph": "undirected.core.graph", "sklearn": "undirected.sklearn"}
+_MODULES = {
+    "alignment": "undirected.alignment",
+    "graph": "undirected.core.graph",
+    "sklearn": "undirected.sklearn",
+}
 
 __all__ = sorted([*_PLACE, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 

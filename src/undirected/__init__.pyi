@@ -1,6 +1,16 @@
 """What `import undirected as un` offers, for type checkers and editors."""
 
+from undirected import alignment as alignment
 from undirected import sklearn as sklearn
+from undirected.alignment import Alignment as Alignment
+from undirected.alignment import FamilyModel as FamilyModel
+from undirected.alignment import contact_scores as contact_scores
+from undirected.alignment import fit_family as fit_family
+from undirected.alignment import load_family as load_family
+from undirected.alignment import potts_log_z as potts_log_z
+from undirected.alignment import read_fasta as read_fasta
+from undirected.alignment import sequence_weights as sequence_weights
+from undirected.alignment import write_fasta as write_fasta
 from undirected.core import graph as graph
 from undirected.core.columns import Column as Column
 from undirected.core.columns import Schema as Schema
@@ -20,6 +30,7 @@ from undirected.evaluation import log_likelihood as log_likelihood
 from undirected.evaluation import log_mmd as log_mmd
 from undirected.evaluation import pseudo_log_likelihood as pseudo_log_likelihood
 from undirected.evaluation import rhat as rhat
+from undirected.explorer.page import explore as explore
 from undirected.factors import Bilinear as Bilinear
 from undirected.factors import Edges as Edges
 from undirected.factors import Factor as Factor
@@ -87,7 +98,9 @@ from undirected.sampling import MixedGibbs as MixedGibbs
 from undirected.sampling import MixtureGibbs as MixtureGibbs
 from undirected.sampling import ParallelTempering as ParallelTempering
 from undirected.sampling import PerturbAndMap as PerturbAndMap
+from undirected.sampling import SwendsenWang as SwendsenWang
 from undirected.sampling import TemperedTransitions as TemperedTransitions
+from undirected.sampling import Wolff as Wolff
 from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
 from undirected.tasks import Solution as Solution

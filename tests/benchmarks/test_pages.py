@@ -9,6 +9,7 @@ from benchmarks.uai.page import family_lines
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"tables-full": "density", "imputation-full": "imputation", "uai-20s": "uai"}
+PAGES |= {"families-full": "proteins"}
 
 
 def record(name):

@@ -46,8 +46,8 @@ def _become(arguments: list[str]) -> None:
 
     kept = checkpointing.Saver.__init__
 
-    def often(self, store, every, identity):
-        kept(self, store, PAUSE, identity)
+    def often(self, store, every, *rest):
+        kept(self, store, PAUSE, *rest)
 
     checkpointing.Saver.__init__ = often
     sys.argv = ["undirected", *arguments]

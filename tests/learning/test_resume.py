@@ -62,10 +62,11 @@ class Stop(Exception):
     pass
 
 
-def learn(folder, optimiser=None, hidden=3, size=4, objective=None, key=0, **options):
+def learn(folder, optimiser=None, hidden=3, size=4, objective=None, key=0, flip=False, **options):
     """A short run on three visible units."""
     key = jax.random.key(key)
     data = support.data(support.models()["rbm"], rows=9)
+    data = 1 - data if flip else data
     objective = objective or PseudoLikelihood()
     model = RBM.create(3, hidden, jax.random.key(3))
     optimiser = optimiser or optax.sgd(0.1)
@@ -118,6 +119,9 @@ def test_a_finished_run_is_returned_as_it_is_and_can_be_prolonged(tmp_path):
     [
         ({"hidden": 5}, r"model.weights' is float32 \(3, 3\) in the file; wanted float32 \(3, 5\)"),
         ({"optimiser": optax.adam(0.1)}, "optimiser"),
+        ({"optimiser": optax.sgd(0.05)}, "optimiser and rate"),
+        ({"validate": lambda m, k: 1.0, "patience": 3}, "patience None, not 3"),
+        ({"flip": True}, "data"),
         ({"objective": Persistent(support.ExactKernel(), chains=2)}, "carry"),
         ({"size": 3}, "batch size 4, not 3"),
         ({"key": 1}, "key"),

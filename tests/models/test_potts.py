@@ -49,3 +49,31 @@ def test_refusals_say_what_is_wanted():
         Potts.create(4, 1)
     assert Potts.create(4, 2).couplings.shape == (6, 2, 2)
     assert Potts.create(graph.chain(4), 3, shared=True).couplings.shape == (3, 3)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_zero_sum_gauge_is_the_same_distribution(x64, shared):
+    rng = np.random.default_rng(2)
+    where = graph.chain(3)
+    couplings = rng.normal(size=(3, 3) if shared else (2, 3, 3))
+    model = Potts(jnp.asarray(couplings), jnp.asarray(rng.normal(size=(3, 3))), where, 0.7)
+    edges = np.asarray(where.edges)
+    tables = np.broadcast_to(couplings, (2, 3, 3))
+    truth = oracle.potts(tables, model.fields, edges, 0.7)
+    gauge = model.zero_sum()
+    np.testing.assert_allclose(-gauge.energy(jnp.asarray(truth.states)), truth.log_weights)
+    for axis in (-1, -2):
+        np.testing.assert_allclose(gauge.couplings.sum(axis), 0, atol=1e-12)
+    np.testing.assert_allclose(gauge.fields.sum(1), 0, atol=1e-12)
+    assert abs(model.couplings.sum(-1)).max() > 0.1
+
+
+def test_a_matrix_of_all_couplings_and_back():
+    rng = np.random.default_rng(3)
+    model = Potts(jnp.asarray(rng.normal(size=(6, 3, 3))), jnp.zeros((4, 3)))
+    matrix = model.coupling_matrix
+    for (i, j), table in zip(np.asarray(model.graph.edges), model.couplings, strict=True):
+        np.testing.assert_array_equal(matrix[i, :, j], table)
+        np.testing.assert_array_equal(matrix[j, :, i], table.T)
+    np.testing.assert_array_equal(matrix[2, :, 2], 0)
+    np.testing.assert_array_equal(Potts.dense(model.fields, matrix).couplings, model.couplings)

@@ -65,6 +65,11 @@ class Saved:
 def open_model(folder: Path) -> Saved:
     """Load a model folder."""
     model, extra = load_model(folder), describe_model(folder)["extra"]
+    if isinstance(extra.get("family"), dict):
+        raise UndirectedError(
+            f"{folder}: a Potts model of an alignment has no table of columns; use `undirected "
+            "contacts`, `sample`, `evaluate` or `describe`, or un.load_family in Python"
+        )
     if isinstance(model, ConditionalRBM) and extra.get("schema") is not None:
         return _conditional(folder, model, extra)
     if not isinstance(model, Model):

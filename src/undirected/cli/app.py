@@ -79,19 +79,28 @@ def fit(
     validation: options.Validation = 0.1,
     patience: options.Patience = None,
     image: options.ImageShape = None,
+    target: options.Target = 0.95,
+    unknown: options.Unknown = "error",
     devices: options.Devices = None,
     stream: options.Stream = None,
     fresh: options.Fresh = False,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a model to a table, which may have missing entries.
+    """Fit a model to a table, which may have missing entries, or to an alignment.
 
     What the columns hold is found out, printed and kept with the model. Writes a model folder. An
-    interrupted run goes on where it stopped when the same command is given again.
+    interrupted run goes on where it stopped when the same command is given again. A FASTA file is
+    an alignment, and gets a Potts model.
 
     [dim]undirected fit votes.csv --out votes-model[/]
     """
+    from undirected.alignment.sequences import is_fasta
+
+    if is_fasta(table):
+        from undirected.cli.family import fit_alignment
+
+        return fit_alignment(table, out, model, method, target, unknown, seed, fresh, as_json)
     from undirected.cli.columns import Wishes
     from undirected.cli.train import Settings, fit_table
 
@@ -140,7 +149,9 @@ def query(
 @app.command()
 def sample(
     model: ModelFolder,
-    out: Annotated[Path, typer.Option(help="Table of samples: .csv, .npy or .npz.")],
+    out: Annotated[
+        Path, typer.Option(help="Table of samples: .csv, .npy or .npz; of a family: .fasta.")
+    ],
     count: Annotated[int, typer.Option(help="Number of samples, each from its own chain.")] = 100,
     sweeps: Annotated[int, typer.Option(help="Gibbs sweeps from a random start.")] = 1000,
     given: Annotated[
@@ -153,13 +164,38 @@ def sample(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw samples from a model by Gibbs sampling.
+    """Draw samples from a model by Gibbs sampling; of a family, sequences as FASTA.
 
     [dim]undirected sample digits-model --out samples.npy --png samples.png[/]
     """
+    from undirected.cli.family import is_family, sample_family
+
+    if is_family(model):
+        refused = {"given": given, "png": png}
+        return sample_family(model, out, count, sweeps, refused, seed, as_json)
     from undirected.cli.answer import sample_model
 
     sample_model(model, out, count, sweeps, given, header, png, seed, as_json)
+
+
+@app.command()
+def contacts(
+    model: ModelFolder,
+    out: Annotated[Path, typer.Option(help="Table with the columns i, j, score, best first.")],
+    separation: Annotated[
+        int, typer.Option(min=0, help="Leave out pairs that are no further apart than this.")
+    ] = 4,
+    png: Annotated[Path | None, typer.Option(help="Also draw a map of the best 2L pairs.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which positions of a family touch: pairs from 1, by the strength of their couplings.
+
+    [dim]undirected fit family.fasta --model potts --out family-model[/]
+    [dim]undirected contacts family-model --out contacts.csv --png map.png[/]
+    """
+    from undirected.cli.family import list_contacts
+
+    list_contacts(model, out, separation, png, as_json)
 
 
 @app.command()
@@ -178,6 +214,10 @@ def evaluate(
     The partition function is exact where the model is small enough, otherwise estimated by annealed
     importance sampling from below and from above.
     """
+    from undirected.cli.family import evaluate_family, is_family
+
+    if is_family(model):
+        return evaluate_family(model, table, method, chains, betas, seed, as_json)
     from undirected.cli.evaluate import evaluate_table
 
     evaluate_table(model, table, header, method, chains, betas, seed, as_json)
@@ -186,9 +226,49 @@ def evaluate(
 @app.command()
 def describe(model: ModelFolder, as_json: AsJson = False) -> None:
     """Say what a model is: kind, size, columns, training, scores and strongest couplings."""
+    from undirected.cli.family import describe_family, is_family
+
+    if is_family(model):
+        return describe_family(model, as_json)
     from undirected.cli.describe import describe_folder
 
     describe_folder(model, as_json)
+
+
+@app.command()
+def explore(
+    model: Annotated[
+        Path, typer.Argument(help="A model folder, or a network's .uai file (also gz, xz).")
+    ],
+    rows: Annotated[
+        Path | None, typer.Option(help="A table whose rows can be loaded on the page.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for explore.html; default: that of the model.")
+    ] = None,
+    open_page: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
+    ] = True,
+    serve: Annotated[
+        bool, typer.Option(help="Answer from the engine on 127.0.0.1 instead, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0: a free one.")] = 0,
+    image: options.ImageShape = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page on which one sees the model think, and open it.
+
+    One HTML file that holds the model and its inference: it loads nothing, sends nothing, and works
+    from disk. Pictures are painted, columns set, messages of a network played round by round.
+
+    [dim]undirected explore digits-model --rows digits.csv[/]
+    """
+    from undirected.cli.explore import explore_model, serve_model
+
+    if serve:
+        serve_model(model, rows, port, open_page, image, as_json)
+    else:
+        explore_model(model, rows, out, open_page, image, as_json)
 
 
 @app.command()

@@ -19,6 +19,7 @@ from undirected.core.units import log_normaliser
 from undirected.data.corruption import drop_half, threshold
 from undirected.evaluation import Estimate, binary_cross_entropy, error_rate, log_likelihood
 from undirected.experiments.record import curve
+from undirected.explorer.page import explore
 from undirected.io.model_files import save_model
 from undirected.report.images import filters, image_grid
 from undirected.report.page import Image, Section, write_sections
@@ -61,8 +62,10 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
     sections = [_restored(restored, patches, list(answers))]
     sections += _generative(scores, more, saved.model, samples, pictures, facts, result.history)
     write_sections(sections, page, "undirected: a first tour")
+    shown = explore(saved.model, rows=test[:40], image=SHAPE, title="Handwritten digits")
     where = {
         "page": str(page),
+        "explorer": str(shown.save(out / "explore.html")),
         "model": str(out / "model"),
         "seconds": round(time.monotonic() - started, 1),
     }
@@ -215,3 +218,4 @@ def _show(rows: list[dict[str, Any]], as_json: bool, where: dict[str, Any]) -> N
         table.add_row(label, row["method"], f"{row['ours']:.3f} ± {row['stderr']:.3f}")
     console.out.print(table)
     console.out.print(f"Wrote {where['page']} in {where['seconds']:.0f} s: open it in a browser.")
+    console.out.print(f"Wrote {where['explorer']}: paint a digit and see the model complete it.")

@@ -18,7 +18,7 @@ TableFile = Annotated[
     Path,
     typer.Argument(
         help="A table: .csv, .tsv or other delimited text (also .gz), .npy, .npz (FILE.npz:NAME "
-        "for one array), .parquet, .arrow; blank, NA, NaN or null is missing."
+        "for one array), .parquet, .arrow; blank, NA, NaN or null is missing. Or FASTA."
     ),
 ]
 Header = Annotated[
@@ -101,6 +101,20 @@ Fresh = Annotated[
     typer.Option(
         help="Start anew, even where an interrupted run could go on or --out holds a model of "
         "other data."
+    ),
+]
+Target = Annotated[
+    float,
+    typer.Option(
+        help="Of an alignment by --method pcd: the Pearson correlation of two-letter correlations, "
+        "of data and of chains, at which learning stops."
+    ),
+]
+Unknown = Annotated[
+    str,
+    typer.Option(
+        help="Letters of an alignment that its alphabet lacks: error, gap or drop (the sequence).",
+        autocompletion=complete("error", "gap", "drop"),
     ),
 ]
 Answers = Annotated[

@@ -50,6 +50,12 @@ def threefry(key: tuple[Array, Array], first: Array, second: Array) -> tuple[Arr
 
 
 @partial(jax.jit, static_argnames="shape", inline=True)
+def uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape"]:
+    """Uniform numbers inside (0, 1)."""
+    return _uniform(key, shape)[0]
+
+
+@partial(jax.jit, static_argnames="shape", inline=True)
 def logistic(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Standard logistic noise: the log-odds of a uniform number."""
     u, rest = _uniform(key, shape)

@@ -14,6 +14,8 @@ from undirected.core.mesh import agree, by_first, gather, place, place_chains, s
 from undirected.learning.train_step import TrainState
 
 Row = dict[str, float]
+RATE = "optimiser and rate"
+"""The part of a run's identity that may change after a step that was not finite."""
 
 
 class Store(Protocol):
@@ -102,8 +104,11 @@ class Saver:
             raise BadFile(f"fit: cannot go on with the stored run: {error}; {advice}") from error
         if found is None:
             return None
+        run, diverged = found[2]["run"], found[2].get("diverged", False)
         for name, now in self.identity.items():
-            if (before := found[2]["run"].get(name)) != now:
+            if diverged and name == RATE:
+                continue  # it was advised to lower it
+            if (before := run.get(name, now)) != now:  # older ones know less
                 raise UndirectedError(f"fit: the store has {name} {before}, not {now}: {advice}")
         return found
 
@@ -126,6 +131,7 @@ class Saver:
             "best": run.best,
             "best_step": run.best_step,
             "waited": run.waited,
+            "diverged": bool(run.bad),
             "history": list(run.history),
         }
         tree, store = gather(self.mesh, _arrays(run)), self.store

@@ -18,8 +18,9 @@ from undirected.core.mesh import agree, any_process, check_mesh, gather, is_firs
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import block_check, check_values
-from undirected.learning.checkpointing import Row, Run, Saver, Store
+from undirected.learning.checkpointing import RATE, Row, Run, Saver, Store
 from undirected.learning.ensemble import Ensemble
+from undirected.learning.fingerprint import data_fingerprint, fingerprint
 from undirected.learning.interrupts import held_interrupts
 from undirected.learning.streams import StreamedBatches
 from undirected.learning.train_step import not_finite, trainable_leaves
@@ -120,7 +121,8 @@ def fit(
     check = block_check(getattr(model, "layout", None)) if batches.transform is None else None
     trainer = Trainer(objective, optimiser, batches, chosen, step_key, mesh, check)
     run = _start(trainer, model, optimiser.init(eqx.filter(model, chosen)), init_key)
-    saver = Saver(store, save_every, _identity(objective, batches, key), mesh)
+    identity = {} if store is None else _identity(objective, optimiser, batches, key, patience)
+    saver = Saver(store, save_every, identity, mesh)
     run = saver.resume(run)
     log, on_event = (log, on_event) if is_first(mesh) else (None, None)
     if log is not None and store is not None:
@@ -293,15 +295,26 @@ def _tell(on_event: Callable[[Progress], None] | None, run: Run, total: int, rat
         on_event(Progress(run.step, total, rate, run.history[-1] if run.history else {}))
 
 
-def _identity(objective: Objective, batches: Batches, key: Key[Array, ""]) -> dict[str, Any]:
+def _identity(
+    objective: Objective,
+    optimiser: optax.GradientTransformation,
+    batches: Batches,
+    key: Key[Array, ""],
+    patience: int | None,
+) -> dict[str, Any]:
+    """What must stay the same for a run to go on: a longer run may, one of another kind may not."""
+    streamed = isinstance(batches, StreamedBatches)
     return {
         "objective": type(objective).__name__,
+        RATE: fingerprint(optimiser),
+        "patience": patience,
+        "data": data_fingerprint(batches.some_rows() if streamed else batches.data),
         "rows": batches.rows,
         "batch size": batches.size,
         "batch seed": batches.seed,
         "shuffle": batches.shuffle,
         "key": np.asarray(jax.random.key_data(key)).tolist(),
-        **(batches.identity if isinstance(batches, StreamedBatches) else {}),
+        **(batches.identity if streamed else {}),
     }
 
 

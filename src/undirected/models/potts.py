@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
 from undirected.core.graph import Graph, complete
@@ -75,6 +76,39 @@ class Potts(eqx.Module):
     def standard(cls, graph: Graph, states: int, coupling: float) -> "Potts":
         """The Potts model of physics: `coupling` for every edge whose ends agree, no fields."""
         return cls(coupling * jnp.eye(states), jnp.zeros((graph.n, states)), graph)
+
+    @classmethod
+    def dense(cls, fields: ArrayLike, couplings: ArrayLike) -> "Potts":
+        """Every pair joined: `fields` (n, q), and J_ij[a, b] is `couplings[i, a, j, b]`, i < j."""
+        n = np.shape(fields)[0]
+        first, second = np.triu_indices(n, 1)
+        tables = np.asarray(couplings, np.float32)[first, :, second]
+        return cls(jnp.asarray(tables), jnp.asarray(fields, float))
+
+    @property
+    def coupling_matrix(self) -> Float[np.ndarray, "n q n q"]:
+        """J_ij[a, b] at [i, a, j, b], symmetric; zero where no edge joins i and j."""
+        (n, q), (first, second) = self.fields.shape, np.asarray(self.graph.edges).T
+        matrix = np.zeros((n, q, n, q), np.float32)
+        tables = np.broadcast_to(np.asarray(self.couplings), (len(first), q, q))
+        matrix[first, :, second] = tables
+        matrix[second, :, first] = tables.swapaxes(1, 2)
+        return matrix
+
+    def zero_sum(self) -> "Potts":
+        """The same distribution in the zero-sum gauge: rows, columns and fields sum to zero."""
+        tables = jnp.asarray(self.couplings)
+        rows, columns = tables.mean(-1, keepdims=True), tables.mean(-2, keepdims=True)
+        both = tables.mean((-2, -1), keepdims=True)
+        n_edges, q = self.graph.n_edges, self.states
+        first, second = self.graph.edges.T
+        to_first = jnp.broadcast_to((rows - both)[..., 0], (n_edges, q))
+        to_second = jnp.broadcast_to((columns - both)[..., 0, :], (n_edges, q))
+        fields = jnp.asarray(self.fields).at[first].add(to_first).at[second].add(to_second)
+        level = fields.mean(1, keepdims=True)
+        shift = level.sum() + jnp.broadcast_to(both, (n_edges, 1, 1)).sum()
+        offset = self.offset + shift
+        return Potts(tables - rows - columns + both, fields - level, self.graph, offset)
 
     @property
     def states(self) -> int:

@@ -3,6 +3,7 @@
 from undirected.sampling.alternating import Alternating, AlternatingState
 from undirected.sampling.base import ChainState
 from undirected.sampling.chain import ChainResult, init_state, run_chains
+from undirected.sampling.clusters import SwendsenWang, Wolff
 from undirected.sampling.dmala import DiscreteLangevin
 from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs
@@ -41,8 +42,10 @@ __all__ = [
     "RectifiedGibbs",
     "ReflectiveHamiltonian",
     "States",
+    "SwendsenWang",
     "TemperedTransitions",
     "Trace",
+    "Wolff",
     "init_state",
     "ladder",
     "respace",

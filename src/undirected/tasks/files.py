@@ -107,6 +107,20 @@ def write_network(path: str | Path, network: Any) -> None:
     """
     p, path = lowered("write_network", network), Path(path)
     layout, place = p.layout, {v: i for i, v in enumerate(p.layout.order)}
+    write_uai(path, as_tables(p))
+    if layout.labels is not None:
+        words = {"names": list(layout.names), "states": [layout.labels.states[v] for v in place]}
+        with atomic_write(_beside(path)) as temporary:
+            temporary.write_text(to_json(words) + "\n", encoding="utf-8")
+
+
+MOST_ENTRIES = 2**20
+"""Entries of one table of a file."""
+
+
+def as_tables(p: Potentials) -> UaiModel:
+    """Potentials of discrete variables as tables, the variables in the order of their names."""
+    layout, place = p.layout, {v: i for i, v in enumerate(p.layout.order)}
     scopes, logs = _unary_tables(p, place)
     for factor in p.factors:
         for group in factor.tables(layout, MOST_ENTRIES):
@@ -117,15 +131,7 @@ def write_network(path: str | Path, network: Any) -> None:
                 logs.append(np.asarray(table, np.float64)[kept])
     tables = tuple(np.exp(np.minimum(table, 700.0)) for table in logs)
     counts = tuple(int(layout.variables.states[v]) for v in layout.order)
-    write_uai(path, UaiModel(counts, tuple(scopes), tables))
-    if layout.labels is not None:
-        words = {"names": list(layout.names), "states": [layout.labels.states[v] for v in place]}
-        with atomic_write(_beside(path)) as temporary:
-            temporary.write_text(to_json(words) + "\n", encoding="utf-8")
-
-
-MOST_ENTRIES = 2**20
-"""Entries of one table of a file."""
+    return UaiModel(counts, tuple(scopes), tables)
 
 
 def _unary_tables(

@@ -235,7 +235,7 @@ class JunctionTree:
 
         Call `collect` before.
         """
-        asked, read = _sources(self.tree, scopes)
+        asked, read = sources(self.tree, scopes)
         beliefs: dict[int, Table] = {}
         found: list[Table] = [np.ones(())] * len(scopes)
         with np.errstate(under="ignore"):
@@ -246,7 +246,7 @@ class JunctionTree:
                 outs = [self.tree.cliques[child].separator for child in clique.children]
                 own = beliefs.pop(c, np.ones(()))
                 for i in read.get(c, ()):
-                    found[i] = _reduced(own, clique.separator, scopes[i])
+                    found[i] = reduced(own, clique.separator, scopes[i])
                 wanted = [*outs, *(scopes[i] for i in asked.get(c, ()))]
                 if not wanted:
                     continue
@@ -254,7 +254,7 @@ class JunctionTree:
                 beliefs.update(zip(clique.children, sums, strict=False))
                 for i, value in zip(asked.get(c, ()), sums[len(outs) :], strict=True):
                     found[i] = value
-        return _normalised(found)
+        return normalised(found)
 
     def _beliefs(self, c: int, separator: Table, wanted: list[Scope]) -> list[Table]:
         """Sums of p(clique) onto parts of it, from the probabilities of its separator.
@@ -272,7 +272,7 @@ class JunctionTree:
         clique, message = self.tree.cliques[c], self.messages[c]
         if c in self.kept:
             joint = self.kept.pop(c) * ratio(separator, message)
-            return [_reduced(joint, clique.scope, scope) for scope in wanted]
+            return [reduced(joint, clique.scope, scope) for scope in wanted]
         if not message.wide:
             factors = self._factors(clique, self.inputs(clique))
             if factors is not None and _known(clique, wanted):
@@ -375,7 +375,7 @@ def _by_shape(tables: Sequence[Table]) -> dict[tuple[int, ...], list[int]]:
     return found
 
 
-def _normalised(tables: list[Table]) -> list[Table]:
+def normalised(tables: list[Table]) -> list[Table]:
     """Each table divided by its sum: rounding errors of long trees are taken back."""
     found = list(tables)
     for numbers in _by_shape(tables).values():
@@ -405,7 +405,7 @@ def ratio(separator: Table, message: Message) -> Table:
     return found
 
 
-def _sources(
+def sources(
     tree: CliqueTree, scopes: Sequence[Scope]
 ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """For each scope the clique to sum, or the separator: single variables take the smallest."""
@@ -438,7 +438,7 @@ def sum_together(shapes: list[tuple[int, ...]]) -> list[tuple[tuple[int, ...], l
     return list(found.items())
 
 
-def _reduced(joint: Table, have: Scope, wanted: Scope) -> Table:
+def reduced(joint: Table, have: Scope, wanted: Scope) -> Table:
     """A table summed onto some of its variables, in their order."""
     axes = tuple([i for i, v in enumerate(have) if v not in wanted])
     left = tuple([v for v in have if v in wanted])

@@ -40,7 +40,7 @@ FULL: dict[str, Any] = {
     "validate_epochs": 2,
     "most_iterations": 30,
     "decays": [0.0, 0.001, 0.003, 0.01, 0.02],
-    "rates": [0.005, 0.02, 0.05],
+    "rates": [0.002, 0.005, 0.02, 0.05],
     "starts": ["regression", "random"],
     "batch": 100,
     "train": 50_000,

@@ -98,15 +98,20 @@ def _middle(values: dict[str, list]) -> Setting:
 
 
 def _walk(here: Setting, name: str, values: list, error: Callable[[Setting], float]) -> Setting:
-    """The best setting met from here on in both directions along one part of the grid."""
+    """The best setting met from here on in both directions, until one is worse than the best.
+
+    Equals are passed by: where learning only harms, all settings stay at the start, and a gentler
+    one may not.
+    """
     best, first = here, values.index(getattr(here, name))
     for direction in (1, -1):
         at = first + direction
         while 0 <= at < len(values):
             there = replace(here, **{name: values[at]})
-            if not error(there) < error(best):
+            if error(there) > error(best):
                 break
-            best, at = there, at + direction
+            best = there if error(there) < error(best) else best
+            at += direction
     return best
 
 

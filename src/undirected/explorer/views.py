@@ -1,0 +1,239 @@
+"""What a page is told of a model: which view, the columns in their own words, rows to load."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from undirected.core.columns import Column, Schema
+from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.layout import Domain, Layout
+from undirected.core.potentials import Potentials, lowered
+from undirected.explorer.payload import harmonium, network
+from undirected.io.frames import as_frame
+from undirected.io.model_files import describe_model, load_model
+from undirected.io.tables import read_table
+from undirected.models import ConditionalRBM, FactorGraph
+from undirected.tasks import read_network
+from undirected.tasks.couplings import column_couplings
+from undirected.tasks.files import as_tables
+from undirected.tasks.rows import has_columns
+from undirected.tasks.table_model import TableModel
+
+MOST_ROWS = 60
+"""Rows of a table that a page keeps."""
+MOST_COUPLINGS = 24
+MOST_COLUMNS = 400
+
+
+class Subject(NamedTuple):
+    """A model with what is known of its columns."""
+
+    model: Any
+    schema: Schema | None
+    image: tuple[int, int] | None
+    name: str
+
+
+def payload_of(
+    model: Any,
+    *,
+    rows: Any = None,
+    image: tuple[int, int] | None = None,
+    title: str | None = None,
+    body: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What a page needs, as plain JSON; `body` stands for a model whose weights stay elsewhere."""
+    subject = model if isinstance(model, Subject) else subject_of(model, image)
+    if isinstance(subject.model, ConditionalRBM):
+        raise UndirectedError(
+            "explore: a conditional model has no distribution of rows; use `undirected query`"
+        )
+    p = lowered("explore", subject.model)
+    layered = body or harmonium(p)
+    if layered is None and p.layout.is_continuous.any():
+        raise UndirectedError(
+            f"explore: a {type(subject.model).__name__} couples real or nonnegative units among "
+            "themselves, which a page does not take; use un.query"
+        )
+    told = layered or network(as_tables(p))
+    view = _view(subject, p, layered is not None)
+    columns = _columns(subject, p, layered is not None)
+    return {
+        "view": view,
+        "title": title or _title(subject),
+        "model": told,
+        "small": _small(subject, p, told),
+        "image": list(subject.image) if view == "image" and subject.image else None,
+        "columns": [] if view == "image" else columns,
+        "label": subject.schema.label if subject.schema else None,
+        "rows": _rows(subject, rows, len(columns)),
+        "couplings": _couplings(subject, len(columns)) if view == "table" else [],
+    }
+
+
+def subject_of(model: Any, image: tuple[int, int] | None) -> Subject:
+    """The model of a folder or file, of a `TableModel`, or itself."""
+    if isinstance(model, TableModel):
+        kept = model.notes.get("image")
+        return Subject(model.model, model.schema, image or _pair(kept), "Table")
+    if not isinstance(model, str | Path):
+        return Subject(model, None, image, type(model).__name__)
+    path = Path(model)
+    if path.is_file():
+        return Subject(read_network(path), None, None, path.name)
+    found, extra = load_model(path), describe_model(path)["extra"]
+    kept, schema = extra.get("image"), None
+    if extra.get("schema") is not None:
+        schema = Schema.from_json(extra["schema"])
+    elif extra.get("names"):
+        names = extra["names"]
+        if not isinstance(names, list) or len(names) != found.layout.n_visible:
+            raise BadFile(f"{path}: its names are not those of {found.layout.n_visible} columns")
+        schema = Schema(tuple(Column(str(name), "binary", ("0", "1")) for name in names))
+    return Subject(found, schema, image or _pair(kept), path.resolve().name)
+
+
+def _pair(found: Any) -> tuple[int, int] | None:
+    return (int(found[0]), int(found[1])) if found else None
+
+
+def _view(subject: Subject, p: Potentials, layered: bool) -> str:
+    visible = [block for block in p.layout.blocks if block.visible]
+    if subject.image:
+        pixels = subject.image[0] * subject.image[1]
+        count = sum(block.variables for block in visible)
+        binary = all(block.domain is Domain.BINARY for block in visible)
+        if layered and binary and pixels == count:
+            return "image"
+        if pixels != count:
+            raise UndirectedError(
+                f"explore: image is {subject.image[0]}x{subject.image[1]}, {pixels} pixels; the "
+                f"model has {count} visible variables"
+            )
+    if not layered and (subject.schema is None or isinstance(subject.model, FactorGraph)):
+        return "network"
+    return "table"
+
+
+def _columns(subject: Subject, p: Potentials, layered: bool) -> list[dict[str, Any]]:
+    """Every column with its words, and the number of its variable in the payload."""
+    if subject.schema is not None:
+        listed: Sequence[Column] = subject.schema.columns
+        place = np.arange(len(listed))
+        if has_columns(subject.model):
+            place = np.argsort(subject.model.table.order)
+    else:
+        listed = _unnamed(p.layout, layered)
+        place = np.arange(len(listed))
+    if len(listed) > MOST_COLUMNS and not subject.image:
+        raise UndirectedError(
+            f"explore: the model has {len(listed)} columns; a page shows up to {MOST_COLUMNS}: "
+            "use `undirected query`"
+        )
+    return [
+        {
+            "name": column.name,
+            "kind": column.kind,
+            "states": list(column.states),
+            "mean": column.mean,
+            "scale": column.scale,
+            "decimals": column.decimals,
+            "variable": int(place[i]),
+        }
+        for i, column in enumerate(listed)
+    ]
+
+
+def _unnamed(layout: Layout, layered: bool) -> list[Column]:
+    """Columns of a model that came without names; those of a network are in the user's order."""
+    if layered:
+        blocks = [block for block in layout.blocks if block.visible]
+        each = [(b.domain, b.states) for b in blocks for _ in range(b.variables)]
+        return [_column(f"x{i}", domain, states) for i, (domain, states) in enumerate(each)]
+    labels, found = layout.labels, []
+    for number, v in enumerate(layout.order):
+        states = int(layout.variables.states[v])
+        name = str(number) if labels is None else str(labels.names[v])
+        words = None if labels is None else labels.states[v]
+        kind = "binary" if states == 2 else "category"
+        words = tuple(map(str, words or range(states)))
+        found.append(Column(name, kind, words) if states > 1 else _alone(name))
+    return found
+
+
+def _alone(name: str) -> Column:
+    """A variable of one state, which has nothing to be asked about."""
+    return Column(name, "binary", ("0", "never"))
+
+
+def _column(name: str, domain: Domain, states: int) -> Column:
+    if domain is Domain.BINARY:
+        return Column(name, "binary", ("0", "1"))
+    if domain is Domain.CATEGORICAL:
+        return Column(name, "category", tuple(map(str, range(states))))
+    return Column(name, "real" if domain is Domain.REAL else "nonnegative")
+
+
+def _rows(subject: Subject, rows: Any, count: int) -> list[list[float | None]]:
+    """Rows to load, one cell a column; None is missing."""
+    if rows is None:
+        return []
+    if subject.schema is not None and not _is_plain(subject.schema):
+        values = TableModel(subject.model, subject.schema).encode(as_frame(rows))
+    elif isinstance(rows, str | Path):
+        values = read_table(rows).values
+    else:
+        values = np.asarray(rows, np.float32)
+    if values.ndim != 2 or values.shape[1] != count:
+        raise UndirectedError(
+            f"explore: rows have shape {values.shape}; pass (rows, {count}), one cell a column"
+        )
+    if subject.image or (subject.schema is not None and _is_plain(subject.schema)):
+        values = np.where(np.isnan(values), np.nan, np.rint(np.clip(values, 0, 1)))
+    return [[_cell(x) for x in row] for row in values[:MOST_ROWS]]
+
+
+def _is_plain(schema: Schema) -> bool:
+    return schema.is_zero_one
+
+
+def _cell(x: float) -> float | int | None:
+    if np.isnan(x):
+        return None
+    return int(x) if x == int(x) else round(float(x), 6)
+
+
+def _couplings(subject: Subject, count: int) -> list[list[float | int | bool]]:
+    """The strongest couplings as [column, column, size, whether it has a sign]."""
+    found: Float[np.ndarray, "c c"] | None = column_couplings(subject.model, count)
+    if found is None or count < 2:
+        return []
+    a, b = np.triu_indices(count, 1)
+    order = np.argsort(-np.abs(found[a, b]), kind="stable")[:MOST_COUPLINGS]
+    kinds = [column.kind for column in subject.schema.columns] if subject.schema else []
+    several = [kind == "category" for kind in kinds] or [False] * count
+    return [
+        [int(a[k]), int(b[k]), float(found[a[k], b[k]]), not (several[a[k]] or several[b[k]])]
+        for k in order
+        if found[a[k], b[k]] != 0
+    ]
+
+
+def _title(subject: Subject) -> str:
+    return f"Explore {subject.name}"
+
+
+def _small(subject: Subject, p: Potentials, body: dict[str, Any]) -> str:
+    """The small print: what the model is, and how exactly the page holds it."""
+    sizes = ", ".join(f"{block.name} {block.size}" for block in p.layout.blocks[:6])
+    kind = type(subject.model).__name__
+    exactly = ""
+    if body["form"] == "harmonium" and body["weights"]["dtype"] == "float16":
+        exactly = " Weights are kept in half precision, so answers may differ in the third digit."
+    where = "Everything is computed in this page; nothing is loaded or sent."
+    if body["form"] == "remote":
+        where = "The engine on this machine answers; nothing leaves it."
+    return f"{kind}: {sizes}.{exactly} {where}"

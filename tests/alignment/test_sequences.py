@@ -1,0 +1,102 @@
+"""FASTA files: what is read from them, and what is said of those that are wrong."""
+
+import bz2
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+
+import undirected as un
+from undirected.alignment.sequences import is_fasta
+from undirected.core.errors import BadFile, UndirectedError
+
+FAMILY = ">one/1-4 first\nAC\n-U\n\n>two\r\nGCAU\r\n"
+
+
+def written(tmp_path, text, name="family.fasta"):
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_lines_are_joined_and_names_kept(tmp_path):
+    found = un.read_fasta(written(tmp_path, FAMILY))
+    assert found.sequences == ["AC-U", "GCAU"] and found.names == ("one/1-4 first", "two")
+    assert found.letters == "-ACGU" and (found.n_positions, found.n_states, len(found)) == (4, 5, 2)
+    np.testing.assert_array_equal(found.states, [[1, 2, 0, 4], [3, 2, 1, 4]])
+
+
+@pytest.mark.parametrize("packer", [gzip, bz2, lzma], ids=["gz", "bz2", "xz"])
+def test_packed_files_are_known_by_their_first_bytes(tmp_path, packer):
+    path = written(tmp_path, packer.compress(FAMILY.encode()), "family.packed")
+    assert un.read_fasta(path).sequences == ["AC-U", "GCAU"] and is_fasta(path)
+
+
+def test_inserts_and_their_dots_are_dropped_but_dots_alone_are_gaps(tmp_path):
+    inserts = un.read_fasta(written(tmp_path, ">a\nMK..-L\n>b\nMKwyFL\n"))
+    assert inserts.sequences == ["MK-L", "MKFL"]
+    alone = un.read_fasta(written(tmp_path, ">a\nMK.L\n>b\nMKFL\n"))
+    assert alone.sequences == ["MK-L", "MKFL"]
+
+
+@pytest.mark.parametrize(
+    ("letters", "wanted"),
+    [("ACGT", "-ACGT"), ("ACGU", "-ACGU"), ("ACG", "-ACGU"), ("ACGW", "-ACDEFGHIKLMNPQRSTVWY")],
+)
+def test_the_alphabet_is_found_by_its_letters(letters, wanted):
+    assert un.Alignment.of([letters, letters]).letters == wanted
+
+
+def test_an_alphabet_of_ones_own():
+    assert un.Alignment.of(["HP-", "PPH"], "-HP").states.tolist() == [[1, 2, 0], [2, 2, 1]]
+    with pytest.raises(UndirectedError, match="alphabet 'aa' is unknown; pass auto, protein"):
+        un.Alignment.of(["AA"], "aa")
+
+
+def test_unknown_letters_become_gaps_or_leave():
+    rows = ["MKX", "MKL"]
+    assert un.Alignment.of(rows, unknown="gap").sequences == ["MK-", "MKL"]
+    found = un.Alignment.of(rows, unknown="drop", names=["a", "b"])
+    assert found.sequences == ["MKL"] and found.names == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (">a\nMKL\n>b\nMKLL\n", r"line 3, sequence 'b' has 4 aligned letters.*'a' has 3; align"),
+        (">a\nMKL\n>b\nMK\nX\n", r"line 5, sequence 'b' has the letter 'X'.*unknown='gap'"),
+        (">a\nMKL\n>b\nMKÄ\n", r"line 4, sequence 'b' has the letter 'Ä'"),
+        (">a\nMKL\n>b\n\n", r"line 3, sequence 'b' has no aligned letters"),
+        (">a\nmkl\n>b\nmkl\n", r"no aligned letters; lower-case letters are inserts"),
+        ("MKL\n>b\nMKL\n", r"line 1 is 'MKL' before any name"),
+        ("", "no sequences"),
+        (b"\xff\xfe\x00", "cannot be read as text"),
+        (gzip.compress(b">a\nMKL\n")[:-6], "cannot be read as text"),
+    ],
+)
+def test_what_is_wrong_is_told_with_line_and_name(tmp_path, text, message):
+    with pytest.raises(BadFile, match=message):
+        un.read_fasta(written(tmp_path, text))
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        un.read_fasta(tmp_path / "none.fasta")
+    assert not is_fasta(tmp_path / "none.fasta")
+    assert not is_fasta(written(tmp_path, "a,b\n1,0\n"))
+
+
+@pytest.mark.parametrize("name", ["out.fasta", "out.fasta.gz"])
+def test_what_is_written_is_read_again(tmp_path, name):
+    family = un.Alignment.of(["MK-L", "MKFL"], names=["a b", "c"])
+    un.write_fasta(tmp_path / name, family)
+    again = un.read_fasta(tmp_path / name)
+    assert again.sequences == family.sequences and again.names == family.names
+
+
+def test_states_and_names_must_suit():
+    with pytest.raises(UndirectedError, match="1 names; pass"):
+        un.Alignment(np.zeros((2, 3), np.uint8), "-AC", ("a",))
+    with pytest.raises(UndirectedError, match="state 3 with an alphabet of 3"):
+        un.Alignment(np.full((1, 3), 3, np.uint8), "-AC", ("a",))

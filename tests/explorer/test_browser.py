@@ -1,0 +1,345 @@
+"""The page in a real browser: what is painted, chosen, dropped and read, by mouse and by keys.
+
+Needs Playwright (dependency group `browser`) and a chromium of the system.
+"""
+
+import base64
+import functools
+import http.server
+import json
+import os
+import re
+import shutil
+import threading
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import undirected as un
+from tests.explorer.test_page import TABLE, table_model
+from undirected.core.potentials import clamp
+from undirected.explorer.page import WIDGET, bundle
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+AXE = Path(os.environ.get("AXE_CORE", "build/node_modules/axe-core/axe.min.js"))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+SETTLED = "() => document.getElementById('app').view.runs.settled"
+
+
+def picture_model():
+    rng = np.random.default_rng(0)
+    arrays = rng.normal(0, 0.7, (16, 5)), rng.normal(0, 0.5, 16), rng.normal(0, 0.5, 5)
+    return un.RBM(*(jnp.asarray(a, jnp.float32) for a in arrays))
+
+
+def alarm():
+    calls = [[0.95, 0.05], [0.1, 0.9]]
+    rings = [[[0.999, 0.001], [0.71, 0.29]], [[0.06, 0.94], [0.05, 0.95]]]
+    return un.markov_network(
+        {"burglary": ["no", "yes"], "quake": ["no", "yes"], "alarm": ["off", "on"], "call": 2},
+        {
+            ("burglary",): [0.99, 0.01],
+            ("quake",): [0.98, 0.02],
+            ("burglary", "quake", "alarm"): rings,
+            ("alarm", "call"): calls,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    rows = np.eye(16)[:3]
+    un.explore(picture_model(), rows=rows, image=(4, 4)).save(folder / "image.html")
+    un.explore(table_model(), rows={k: v[:3] for k, v in TABLE.items()}).save(folder / "table.html")
+    un.explore(alarm()).save(folder / "network.html")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        found = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def visit(browser, files):
+    """Open a page, offline; at the end nothing may have been complained of or asked for."""
+    contexts, said, asked = [], [], []
+
+    def open_page(name, fragment="", **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        context.set_offline(True)
+        page = context.new_page()
+        page.on("console", lambda m: said.append(m.text) if m.type != "log" else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"file://{files / name}.html{fragment}")
+        page.wait_for_selector("main")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+def settled(page):
+    page.wait_for_function(SETTLED)
+
+
+def engine(known):
+    """Belief propagation of the engine with the page's own settings."""
+    p = picture_model().lower()
+    mask, value = np.zeros(p.layout.n, bool), np.zeros(p.layout.n, np.float32)
+    for pixel, x in known.items():
+        mask[pixel], value[pixel] = True, x
+    return np.asarray(un.SumProduct()(clamp(p, jnp.asarray(mask), jnp.asarray(value))).unary)
+
+
+def test_painted_evidence_gives_the_marginals_of_the_engine(visit):
+    page = visit("image")
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_label("Width of the brush").fill("0")
+    easel = page.get_by_role("application", name=re.compile("to paint"))
+    box = easel.bounding_box()
+    cell = box["width"] / 4
+    page.mouse.click(box["x"] + 1.5 * cell, box["y"] + 0.5 * cell)  # row 1, column 2: on
+    page.get_by_label("Off", exact=True).check()
+    page.mouse.click(box["x"] + 2.5 * cell, box["y"] + 3.5 * cell)  # row 4, column 3: off
+    settled(page)
+    unary = engine({1: 1, 14: 0})
+    found = page.evaluate("Array.from(document.getElementById('app').view.beliefs.bp.mean)")
+    np.testing.assert_allclose(found, unary[:16], atol=1e-5)
+    easel.focus()
+    easel.press("ArrowUp")  # row 3, column 3, in words
+    told = page.locator("main [role=status]").first.inner_text()
+    assert told.startswith("Row 3, column 3: unknown, on with")
+    shown = float(re.findall(r"([\d.]+) %", told)[0])
+    assert shown == pytest.approx(100 * unary[10], abs=0.51)
+
+
+def test_pixels_and_hidden_units_by_keyboard(visit):
+    page = visit("image")
+    page.get_by_role("button", name="Clear").press("Enter")
+    easel = page.get_by_role("application", name=re.compile("to paint"))
+    easel.focus()
+    for key in ("ArrowLeft", "ArrowUp", "1", "ArrowRight", "0", "ArrowRight", "1", "."):
+        easel.press(key)
+    known = page.evaluate("Array.from(document.getElementById('app').view.known)")
+    assert {i: v for i, v in enumerate(known) if v >= 0} == {5: 1, 6: 0}
+    units = page.get_by_role("application", name=re.compile("hidden units"))
+    units.focus()
+    units.press("ArrowRight")
+    units.press("Enter")
+    assert "Unit 2: held on" in page.locator("main").inner_text()
+    settled(page)
+    unary = engine({5: 1, 6: 0, 17: 1})
+    found = page.evaluate("Array.from(document.getElementById('app').view.beliefs.bp.mean)")
+    np.testing.assert_allclose(found, unary[:16], atol=2e-4)  # first messages of a held unit differ
+    units.press("Enter")
+    assert "Unit 2: held off" in page.locator("main").inner_text()
+
+
+def test_words_of_a_table_give_the_answers_of_the_engine(visit):
+    page = visit("table")
+    model = table_model()
+    page.get_by_role("group", name="sky").get_by_label("dark").check()
+    settled(page)
+    row = model.schema.encode({"sky": ["dark"], "wet": [""], "mm": [""], "felt": [""]})
+    answers = model.answers(row, method="exact")
+    wet = page.get_by_role("group", name="wet").locator(".share").all_inner_texts()
+    for text, p in zip(wet, answers[1].probabilities[0], strict=True):
+        assert float(re.findall(r"[\d.]+", text)[0]) == pytest.approx(100 * p, abs=0.51)
+    felt = page.get_by_role("group", name="felt").locator(".said").inner_text()
+    mean, spread = (float(x.replace("−", "-")) for x in re.findall(r"[−\d.]+", felt)[:2])
+    assert mean == pytest.approx(answers[3].mean[0], abs=0.06)
+    assert spread == pytest.approx(answers[3].std[0], rel=0.01)
+    page.get_by_role("button", name="Forget sky").click()
+    assert page.evaluate("document.getElementById('app').view.values") == [None] * 4
+    page.get_by_role("button", name="What would change felt most?").click()
+    page.wait_for_selector(".changes li")
+    assert "felt" in page.get_by_role("heading", name=re.compile("What would change")).inner_text()
+
+
+def test_a_network_is_asked_by_click_and_played(visit):
+    page = visit("network")
+    call = page.get_by_role("button", name=re.compile("^call:"))
+    call.press("Enter")
+    call.press("Enter")
+    assert "known to be 1" in call.get_attribute("aria-label")
+    exact = un.query(alarm(), given={"call": 1}, method="exact")
+    text = page.locator("tr", has=page.locator("th", has_text="burglary")).inner_text()
+    p = max(exact["burglary"].values())
+    numbers = [float(x.replace("−", "-")) for x in re.findall(r"−?\d\.\d+", text)]
+    assert numbers[:2] == pytest.approx([p, p], abs=1e-4)  # a tree: both are exact
+    page.get_by_role("button", name="Start again").click()
+    page.get_by_role("button", name="Step").click()
+    assert page.evaluate("document.getElementById('app').view.run.rounds") == 1
+    page.get_by_label("Fast").check()
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("() => document.getElementById('app').view.run.done")
+
+
+DROP = """([name, text, size]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([size ? new Uint8Array(size) : text], name));
+  const event = new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true });
+  document.querySelector('.drop').dispatchEvent(event);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "complaint"),
+    [
+        ("MARKOV\n2\n2 3\n1\n2 0 1\n6\n1 2 3 4 5 6\n", 0, None),
+        ("MARKOV\n2\n2 3\n1\n2 0 1\n6\n1 2 3 x 5 6\n", 0, "line 7: “x” in table 0 is not a number"),
+        ("MARKOV 5000", 0, "a page shows up to 300"),
+        ("", 9_000_000, "a page takes up to 8 MB"),
+        ("", 8, "starts with"),
+    ],
+    ids=["good", "broken", "many", "huge", "binary"],
+)
+def test_files_that_are_dropped(visit, text, size, complaint):
+    page = visit("network")
+    page.evaluate(DROP, ["mine.uai", text, size])
+    if complaint is None:
+        page.wait_for_selector("h2:has-text('mine.uai')")
+        assert page.evaluate("document.getElementById('app').view.model.cards") == [2, 3]
+        shown = page.locator(".numbers").first.inner_text()
+        assert f"{np.log(21):.6g}"[:6] in shown
+    else:
+        page.wait_for_function("() => document.querySelector('.complaint').textContent !== ''")
+        assert complaint in page.locator(".complaint").inner_text()
+        assert "mine.uai" in page.locator(".complaint").inner_text()
+
+
+@pytest.mark.parametrize("name", ["image", "table", "network"])
+def test_every_control_is_reached_by_tab(visit, name):
+    """All that can be focused is focused in turn; of radio buttons of one name, one."""
+    page = visit(name)
+    wanted = page.evaluate(
+        """() => {
+      const all = [...document.querySelectorAll('button, select, input, [tabindex="0"]')];
+      const open = all.filter((e) => !e.disabled && e.tabIndex >= 0 && e.checkVisibility());
+      return new Set(open.map((e) => (e.type === 'radio' ? e.name : open.indexOf(e)))).size;
+    }"""
+    )
+    reached = page.evaluate("() => { window.reached = new Set(); return 0; }")
+    for _ in range(wanted + 3):
+        page.keyboard.press("Tab")
+        page.evaluate(
+            "() => { const e = document.activeElement; if (e !== document.body) "
+            "window.reached.add(e.type === 'radio' ? e.name : e); }"
+        )
+    reached = page.evaluate("window.reached.size")
+    assert reached == wanted
+    assert wanted > 8
+
+
+@pytest.mark.parametrize("name", ["image", "table", "network"])
+@pytest.mark.parametrize("width", [360, 1280, 3840])
+def test_no_width_scrolls_sideways_or_shifts(visit, name, width):
+    page = visit(name, viewport={"width": width, "height": 900})
+    page.evaluate(
+        """() => { window.shift = 0; new PerformanceObserver((list) => {
+      for (const e of list.getEntries()) window.shift += e.value;
+    }).observe({ type: 'layout-shift', buffered: true }); }"""
+    )
+    page.wait_for_timeout(400)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("window.shift") < 0.05
+
+
+def test_a_link_keeps_the_state(visit):
+    page = visit("image")
+    page.get_by_role("button", name="Clear").click()
+    easel = page.get_by_role("application", name=re.compile("to paint"))
+    easel.focus()
+    for key in ("1", "ArrowLeft", "0"):
+        easel.press(key)
+    page.get_by_label("Uncertainty").check()
+    page.get_by_role("button", name="Copy link").click()
+    fragment = page.evaluate("location.hash")
+    other = visit("image", fragment)
+    state = "JSON.stringify(document.getElementById('app').view.state())"
+    assert other.evaluate(state) == page.evaluate(state)
+    broken = visit("image", "#bm9uc2Vuc2U")  # not JSON: the page opens as if there were none
+    assert broken.evaluate("document.getElementById('app').view.shown") == "probability"
+
+
+def test_the_tour_can_be_walked_and_left(visit):
+    page = visit("table")
+    opener = page.get_by_role("button", name="Take the tour")
+    opener.press("Enter")
+    page.get_by_role("dialog").get_by_role("button", name="Next").press("Enter")
+    assert "2 of" in page.get_by_role("dialog").inner_text()
+    page.keyboard.press("Escape")
+    assert page.get_by_role("dialog").count() == 0
+    assert opener.evaluate("e => e === document.activeElement")
+
+
+@pytest.mark.parametrize("name", ["image", "table", "network"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_has_no_serious_finding(visit, name, theme):
+    if not AXE.is_file():
+        pytest.skip(f"axe-core is not in {AXE}: npm install --prefix build axe-core")
+    page = visit(name, color_scheme=theme)
+    page.wait_for_timeout(300)
+    page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate("async () => (await axe.run()).violations")
+    serious = [v for v in found if v["impact"] in ("serious", "critical")]
+    told = [(v["id"], [n["html"][:120] for n in v["nodes"][:3]]) for v in serious]
+    assert told == []
+
+
+HOST = """
+<!doctype html><html lang="en"><head><title>a notebook</title></head><body>
+<div id="one"></div><div id="two"></div><script type="module">
+import widget from "./widget.mjs";
+function traits(values) {
+  return { values, get: (k) => values[k], set: (k, v) => (values[k] = v), save_changes: () => {} };
+}
+const payload = await (await fetch("data:application/json;base64,PAYLOAD")).text();
+for (const id of ["one", "two"]) {
+  window[id + "Model"] = traits({ payload, state: null });
+  widget.render({ model: window[id + "Model"], el: document.getElementById(id) });
+}
+</script></body></html>
+"""
+
+
+def test_the_script_of_the_widget_in_a_host_with_two_of_them(browser, tmp_path):
+    """As a notebook loads it: the default export renders, and the state goes back to the model."""
+    page_of = un.explore(picture_model(), image=(4, 4))
+    (tmp_path / "widget.mjs").write_text(bundle() + WIDGET, encoding="utf-8")
+    payload = base64.b64encode(json.dumps(page_of.payload).encode()).decode()
+    (tmp_path / "host.html").write_text(HOST.replace("PAYLOAD", payload), encoding="utf-8")
+    serve = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_address[1]}/host.html")
+        page.wait_for_selector("#two main")
+        first = page.locator("#one").get_by_role("application", name=re.compile("to paint"))
+        first.focus()
+        first.press("1")
+        page.wait_for_function("() => window.oneModel.values.state?.known.includes('1')")
+        page.locator("#one").get_by_label("Uncertainty").check()
+        assert page.locator("#two").get_by_label("Probability", exact=True).is_checked()
+        assert "1" not in (page.evaluate("window.twoModel.values.state?.known") or "")
+        assert page.evaluate("location.hash") == ""
+        server.shutdown()
+        page.close()
