@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Hashable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +24,7 @@ exclude_patterns = ["_build", "_generated/papers", "_generated/claims"]
 html_theme = "furo"
 html_title = f"undirected {release}"
 html_copy_source = False
+html_extra_path = ["_generated/explorer"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
@@ -112,6 +114,80 @@ def write_flat() -> None:
     (GENERATED / "api" / "a_flat.rst").write_text("\n".join(page), encoding="utf-8")
 
 
+def write_explorers() -> None:
+    """The live examples: digits to paint, flowers as a table, a network."""
+    import undirected as un
+
+    folder = GENERATED / "explorer"
+    folder.mkdir(parents=True)
+    digits, rows = digits_model()
+    pages = {
+        "digits": un.explore(digits, rows=rows, image=(8, 8), title="Handwritten digits"),
+        "flowers": un.explore(flowers_model(), title="Flowers of the iris"),
+        "alarm": un.explore(alarm_network(), title="Burglary or earthquake?"),
+    }
+    for name, page in pages.items():
+        page.save(folder / f"explorer-{name}.html")
+
+
+def digits_model():
+    """An RBM of the 8x8 digits that come with scikit-learn, and some of them."""
+    import jax.numpy as jnp
+    from sklearn.datasets import load_digits
+    from sklearn.neural_network import BernoulliRBM
+
+    import undirected as un
+
+    x = (load_digits(return_X_y=True)[0] > 7).astype(float)
+    fitted = BernoulliRBM(64, learning_rate=0.05, n_iter=40, random_state=0).fit(x)
+    found = fitted.components_.T, fitted.intercept_visible_, fitted.intercept_hidden_
+    weights, visible, hidden = (jnp.asarray(a, jnp.float32) for a in found)
+    return un.RBM(weights, visible, hidden), x[:40]
+
+
+def flowers_model():
+    """Four measures of iris flowers and their species; few hidden units, learned exactly."""
+    import numpy as np
+    from sklearn.datasets import load_iris
+
+    import undirected as un
+    from undirected.core.table_units import TableUnits
+    from undirected.tasks.enumerated import fit_enumerated
+
+    measures, kinds = (np.asarray(part) for part in load_iris(return_X_y=True))
+    names = ["sepal length", "sepal width", "petal length", "petal width"]
+    table = dict(zip(names, measures.T, strict=True))
+    table["species"] = np.array(["setosa", "versicolor", "virginica"])[kinds]
+    schema = un.infer_schema(table, types=dict.fromkeys(names, "real"), label="species")
+    units = TableUnits.of(schema).to_units(schema.encode(table))
+    model, _ = fit_enumerated(schema, units, 5, np.random.RandomState(0))
+    return un.TableModel(model, schema)
+
+
+def alarm_network():
+    """Pearl's (1988) alarm, which burglars and earthquakes set off and two neighbours hear."""
+    import undirected as un
+
+    rings = [[[0.999, 0.001], [0.71, 0.29]], [[0.06, 0.94], [0.05, 0.95]]]
+    words: dict[Hashable, Sequence[Hashable]] = {
+        "burglary": ["no", "yes"],
+        "earthquake": ["no", "yes"],
+        "alarm": ["off", "rings"],
+        "John": ["quiet", "calls"],
+        "Mary": ["quiet", "calls"],
+    }
+    return un.markov_network(
+        {**words},
+        {
+            ("burglary",): [0.999, 0.001],
+            ("earthquake",): [0.998, 0.002],
+            ("burglary", "earthquake", "alarm"): rings,
+            ("alarm", "John"): [[0.95, 0.05], [0.1, 0.9]],
+            ("alarm", "Mary"): [[0.99, 0.01], [0.3, 0.7]],
+        },
+    )
+
+
 def section(path: Path, line: str, members: bool = True) -> str:
     """A heading and everything public of one module."""
     name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -165,5 +241,6 @@ def setup(app) -> None:
     write_claims()
     write_api()
     write_flat()
+    write_explorers()
     app.connect("autodoc-process-signature", short_names)
     app.connect("autodoc-process-docstring", to_rst)

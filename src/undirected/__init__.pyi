@@ -28,8 +28,10 @@ from undirected.evaluation import bracket as bracket
 from undirected.evaluation import ess as ess
 from undirected.evaluation import log_likelihood as log_likelihood
 from undirected.evaluation import log_mmd as log_mmd
+from undirected.evaluation import population_annealing as population_annealing
 from undirected.evaluation import pseudo_log_likelihood as pseudo_log_likelihood
 from undirected.evaluation import rhat as rhat
+from undirected.evaluation import torus_log_z as torus_log_z
 from undirected.explorer.page import explore as explore
 from undirected.factors import Bilinear as Bilinear
 from undirected.factors import Edges as Edges
@@ -94,6 +96,7 @@ from undirected.sampling import BlockGibbs as BlockGibbs
 from undirected.sampling import DiscreteLangevin as DiscreteLangevin
 from undirected.sampling import Gibbs as Gibbs
 from undirected.sampling import GibbsWithGradients as GibbsWithGradients
+from undirected.sampling import Houdayer as Houdayer
 from undirected.sampling import MixedGibbs as MixedGibbs
 from undirected.sampling import MixtureGibbs as MixtureGibbs
 from undirected.sampling import ParallelTempering as ParallelTempering
@@ -105,9 +108,12 @@ from undirected.sampling import run_chains as run_chains
 from undirected.tasks import Settings as Settings
 from undirected.tasks import Solution as Solution
 from undirected.tasks import TableModel as TableModel
+from undirected.tasks import anneal as anneal
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
 from undirected.tasks import fit_table as fit_table
+from undirected.tasks import interaction_screening as interaction_screening
+from undirected.tasks import learn_network as learn_network
 from undirected.tasks import load as load
 from undirected.tasks import load_table as load_table
 from undirected.tasks import log_partition as log_partition

@@ -162,6 +162,22 @@ def test_the_command_writes_the_page_of_a_folder(tmp_path):
     assert payload["image"] == [2, 3] and payload["rows"] == np.eye(6)[:2].tolist()
 
 
+def test_the_measures_of_the_fit_come_along(tmp_path):
+    un.save(tmp_path, un.RBM.create(6, 2, seed=0), {"image": [2, 3]})
+    assert views.payload_of(tmp_path)["history"] == {}
+    lines = [{"step": 10 * k, "epoch": k, "surrogate": -k / 4} for k in range(1000)]
+    lines[3] |= {"surrogate": "NaN"}
+    lines[5] |= {"validation": -2.0}
+    lines[-1] |= {"validation": -1.0}
+    (tmp_path / "training").mkdir()
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "training" / "metrics.jsonl").write_text(text, encoding="utf-8")
+    history = views.payload_of(tmp_path)["history"]
+    assert history["validation"] == [[50, -2.0], [9990, -1.0]]
+    assert len(history["surrogate"]) == views.MOST_STEPS and "epoch" not in history
+    assert history["surrogate"][0] == [0, 0.0] and history["surrogate"][-1] == [9990, -249.75]
+
+
 def test_the_command_writes_the_page_of_a_network(tmp_path):
     write_uai(tmp_path / "coin.uai", UaiModel((2,), ((0,),), (np.array([0.25, 0.75]),)))
     args = ["explore", str(tmp_path / "coin.uai"), "--out", str(tmp_path / "out"), "--no-open"]

@@ -15,11 +15,11 @@ from tests import oracle
 from tests.sampling import cases
 from tests.sampling.kernels import step
 from undirected.core import graph
-from undirected.core.errors import UnsupportedFactor
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.factors.third_order import third_order
 from undirected.models import FactorGraph, Ising, Potts
 from undirected.models.markov import discrete
-from undirected.sampling import SwendsenWang, Wolff
+from undirected.sampling import ChainState, Gibbs, Houdayer, SwendsenWang, Wolff
 
 DRAWS = 20_000
 
@@ -205,3 +205,51 @@ def test_what_is_not_pairwise_is_refused():
     model = FactorGraph(jnp.zeros(3), (group,), jnp.zeros(()), layout)
     with pytest.raises(UnsupportedFactor, match="joins 3 variables"):
         step(SwendsenWang(), model, jnp.zeros((2, 3)), np.ones(3, bool), jax.random.key(0))
+
+
+@dataclass(frozen=True)
+class Still:
+    """Moves nothing."""
+
+    def init(self, model, x, key):
+        return ChainState(jnp.asarray(x))
+
+    def step(self, model, state, free, key):
+        return state, {}
+
+
+@dataclass(frozen=True)
+class Splinter(Houdayer):
+    """Broken: only the first half of the variables of a cluster are exchanged."""
+
+    def clusters(self, p, differs, key):
+        chosen = super().clusters(p, differs, key)
+        return chosen & (np.arange(len(chosen)) < len(chosen) // 2)[:, None]
+
+
+@pytest.mark.parametrize("name", ["odd torus", pytest.param("potts of four", marks=slow)])
+def test_exchanged_clusters_keep_energies_and_draws(name):
+    case = make(name)
+    x = cases.exact_draws(case.truth, 3 * DRAWS, seed=5).astype(np.float32)
+    free = np.ones(x.shape[1], bool)
+    state, info = step(Houdayer(Still()), case.model, x, free, jax.random.key(6))
+    assert cases.p_value(case.truth, state.x) > cases.RATE
+    assert 0.05 < float(info["exchanged"].mean()) < 0.9
+    before, after = (float(case.model.energy(jnp.asarray(a)).sum()) for a in (x, state.x))
+    assert after == pytest.approx(before, rel=1e-5)
+    one = np.asarray(case.model.energy(state.x) - case.model.energy(jnp.asarray(x)))
+    assert np.abs(one).mean() > 0.1  # of each chain alone it changes
+    broken, _ = step(Splinter(Still()), case.model, x, free, jax.random.key(6))
+    assert cases.p_value(case.truth, broken.x) < cases.RATE
+
+
+@slow
+def test_held_variables_are_not_exchanged():
+    case = make("odd torus")
+    x = cases.random_states(case.order, (3001,), np.random.default_rng(1)).astype(np.float32)
+    free = np.random.default_rng(2).random(x.shape) < 0.8
+    state, _ = step(Houdayer(Gibbs()), case.model, x, free, jax.random.key(3))
+    assert (np.asarray(state.x)[~free] == x[~free]).all()
+    assert (np.asarray(state.x) != x).mean() > 0.2
+    with pytest.raises(UndirectedError, match="two or more"):
+        Houdayer(Gibbs()).init(case.model, jnp.zeros((1, 9)), jax.random.key(0))

@@ -25,10 +25,17 @@ from undirected.sampling import (
     TemperedTransitions,
     ladder,
     respace,
+    tempering,
 )
-from undirected.sampling.tempering import _swap
+from undirected.sampling.tempering import _swapped, bennett, offer_swaps
 
 pytestmark = pytest.mark.usefixtures("x64")
+
+
+def _swap(path, betas, rungs, odd, key):
+    """The rungs after offers of swaps, and all chances."""
+    swaps = offer_swaps(path, betas, rungs, odd, key)
+    return _swapped(rungs, swaps.taken[..., None]), swaps.chance
 
 
 class ScriptedState(eqx.Module):
@@ -332,3 +339,48 @@ def test_ladders():
         ladder(0.5, 1)
     with pytest.raises(UndirectedError, match="got 3 rates"):
         respace((1.0, 0.5), (0.1, 0.2, 0.3))
+
+
+def test_bennett_finds_the_ratio_of_two_normals():
+    """f_0 = exp(-x^2 / 2), f_1 = exp(1 - (x - 1)^2 / 2): log Z_1 / Z_0 = 1."""
+    rng = np.random.default_rng(0)
+    log_ratio = lambda x: 1 - (x - 1) ** 2 / 2 + x**2 / 2  # noqa: E731
+    there, back = log_ratio(rng.normal(size=40_000)), log_ratio(1 + rng.normal(size=40_000))
+    assert bennett(there, back) == pytest.approx(1, abs=0.03)  # six standard errors
+    assert bennett(there, back + 1) > 1.2  # the test can fail
+
+
+def test_an_adapted_ladder_swaps_evenly_and_its_log_z_is_exact():
+    """3 x 3 torus from beta 0; log Z within 5 standard errors of 16 chains (t: once in 6,000)."""
+    case = cases.sparse(graph.torus(3, 3), scale=1.5)
+    uneven = ParallelTempering(Gibbs(), tempered, (1.0, 0.97, 0.94, 0.9, 0.0))
+    x = jnp.zeros((16, 9))
+    even, state = uneven.adapted(case.model, x, jax.random.key(0), rounds=4, steps=50)
+    assert even.betas[0] == 1 and even.betas[-1] == 0
+    free = jnp.ones(9, bool)
+    rates = []
+    for pt in (uneven, even):
+        _, chances = tempering._measure(
+            pt, case.model, jnp.asarray(pt.betas), state, free, jax.random.key(1), jnp.asarray(400)
+        )
+        rates.append(np.asarray(chances))
+    assert np.ptp(rates[0]) > 0.3 and np.ptp(rates[1]) < 0.1
+    log_z, error = even.log_partition(case.model, state, jax.random.key(2), samples=400)
+    assert abs(log_z - case.truth.log_z) < 5 * error and error < 0.05
+    with pytest.raises(UndirectedError, match="betas down to 0"):
+        ParallelTempering(Gibbs(), tempered, (1.0, 0.5)).log_partition(
+            case.model, state, jax.random.key(2), samples=10
+        )
+
+
+def test_round_trips_are_counted():
+    """Two rungs of a model without energy always swap: each replica returns every second step."""
+    model = Ising(jnp.zeros((2, 2)), jnp.zeros(2))
+    pt = ParallelTempering(Gibbs(), tempered, (1.0, 0.0))
+    state = pt.init(model, jnp.zeros((3, 2)), jax.random.key(0))
+    trips, step = [], jax.jit(lambda s, key: pt.step(model, s, jnp.ones(2, bool), key))
+    for k in range(9):
+        state, info = step(state, jax.random.key(k))
+        trips.append(np.asarray(info["round_trips"]))
+    # Swaps are on even steps; the first replica is hot from step 0 on, and back in step 2.
+    np.testing.assert_array_equal(np.stack(trips)[:, 0], [0, 0, 1, 0, 1, 0, 1, 0, 1])

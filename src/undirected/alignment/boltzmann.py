@@ -2,7 +2,9 @@
 
 A step moves every coupling by the difference of the centred correlations of data and chains over
 f_i(a) f_j(b), its second derivative where letters are independent (natural gradient there); a floor
-beneath that product keeps rare pairs from following the noise of the chains.
+beneath that product keeps rare pairs from following the noise of the chains. Steps shrink, so that
+chains follow the model. Means over chains of a model that moves flatter it: the last word has a
+look for which the model is held still.
 """
 
 from collections.abc import Callable
@@ -22,6 +24,8 @@ from undirected.models import Potts
 from undirected.ops.dense_potts import pick, sweeps
 
 EXACT = jax.lax.Precision.HIGHEST
+LOOKS = 10
+"""Means over the chains of a model that is held still are over so many looks at them."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,13 @@ class BoltzmannSettings:
             at which learning stops.
         chains: number of chains.
         sweeps: of all chains, at every step.
-        rate: of the steps.
+        rate: of the first steps.
+        decay: steps after which the rate is half of the first.
         floor: added to f_i(a) f_j(b), by which a step is divided.
         l2: shrinks couplings.
-        memory: of the running mean of the chains' frequencies, by which Pearson is measured.
+        memory: of the running mean of the chains' frequencies; where its Pearson is the target,
+            the model is held still and measured.
+        still: sweeps of a model that is held still before it is measured, and while it is.
         steps: at most.
         every: steps from one look at Pearson to the next.
     """
@@ -45,9 +52,11 @@ class BoltzmannSettings:
     chains: int = 2000
     sweeps: int = 1
     rate: float = 0.1
+    decay: float = 20.0
     floor: float = 0.01
     l2: float = 0.0
     memory: float = 0.8
+    still: int = 20
     steps: int = 2000
     every: int = 10
 
@@ -89,18 +98,24 @@ def boltzmann_potts(
     pairs = jnp.asarray(found.pairs, jnp.float32)
     key = jax.random.key(seed)
     state = _start(single, settings.chains, key)
-    done, pearson = 0, 0.0
-    while done < settings.steps and pearson < settings.target:
-        key, now = jax.random.split(key)
+    done, pearson, reached, wanted = 0, 0.0, False, settings.target
+    while done < settings.steps and not reached:
+        key, now, later = jax.random.split(key, 3)
         state = _learn(state, single, pairs, now, settings)
         done += settings.every
-        pearson = float(_pearson(single, pairs, state, settings.memory))
+        pearson = float(_pearson(single, pairs, state.mean, settings.memory**done))
         if not np.isfinite(pearson):
             raise UndirectedError("boltzmann_potts: learning diverged; pass a smaller rate")
+        if pearson >= wanted or done >= settings.steps:
+            mean, x = _hold_still(state, later, settings.still)
+            state, moving = state._replace(x=x), pearson
+            pearson = float(_pearson(single, pairs, mean, 0.0))
+            reached = pearson >= settings.target
+            wanted = settings.target + max(moving - pearson, 0.0)  # what flattery there was
         if progress is not None:
             progress(done, pearson)
     model = Potts.dense(np.asarray(state.fields), np.asarray(state.couplings)).zero_sum()
-    return Learned(model, pearson, done, pearson >= settings.target)
+    return Learned(model, pearson, done, reached)
 
 
 def profile_chains(
@@ -150,18 +165,34 @@ def _learn(
         # Correlations about the data's means: a step of the couplings leaves the means alone.
         slope = pairs - now.reshape(pairs.shape) - jnp.multiply.outer(single, lack)
         slope = slope - jnp.multiply.outer(lack, single)
-        move = apart * (slope / (product + settings.floor) - settings.l2 * couplings)
-        shift = settings.rate * jnp.tensordot(move, single, 2, precision=EXACT)
-        fields = fields + settings.rate * lack / (single + settings.floor) - shift
+        rate = settings.rate / (1 + steps / settings.decay)
+        move = rate * apart * (slope / (product + settings.floor) - settings.l2 * couplings)
+        shift = jnp.tensordot(move, single, 2, precision=EXACT)
+        fields = fields + rate * lack / (single + settings.floor) - shift
         mean = settings.memory * mean + (1 - settings.memory) * now
-        return _State(fields, couplings + settings.rate * move, x, mean, steps + 1)
+        return _State(fields, couplings + move, x, mean, steps + 1)
 
     return jax.lax.fori_loop(0, settings.every, step, state)
 
 
-@partial(jax.jit, static_argnames="memory")
-def _pearson(single: Array, pairs: Array, state: _State, memory: float) -> Array:
-    mean = state.mean / (1 - memory**state.steps)
+@jax.jit
+def _hold_still(state: _State, key: Key[Array, ""], still: int) -> tuple[Array, Array]:
+    """Mean pair frequencies of the chains of a model that does not move, and where they end."""
+    fields, couplings, x = state.fields, state.couplings, state.x
+
+    def look(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        total, x = carry
+        x = sweeps(fields, couplings, x, jax.random.fold_in(key, k), still // LOOKS + 1)
+        return total + jnp.dot(x, x.T, precision=EXACT) / (LOOKS * x.shape[1]), x
+
+    x = sweeps(fields, couplings, x, key, still)
+    return jax.lax.fori_loop(0, LOOKS, look, (jnp.zeros_like(state.mean), x))
+
+
+@jax.jit
+def _pearson(single: Array, pairs: Array, mean: Array, lacking: float) -> Array:
+    """Of a mean of pair frequencies whose weights sum to 1 - lacking."""
+    mean = mean / (1 - lacking)
     there = jnp.diagonal(mean).reshape(single.shape)
     return _correlation(_connected(single, pairs), _connected(there, mean.reshape(pairs.shape)))
 

@@ -25,12 +25,15 @@ from undirected.evaluation.likelihood import (
     reconstruction_error,
 )
 from undirected.evaluation.mmd import log_mmd
+from undirected.evaluation.onsager import torus_log_z
+from undirected.evaluation.population import PopulationResult, population_annealing
 
 __all__ = [
     "AISResult",
     "Bracket",
     "CalibrationBin",
     "Estimate",
+    "PopulationResult",
     "ais",
     "ais_rows",
     "binary_cross_entropy",
@@ -44,8 +47,10 @@ __all__ = [
     "intersection_over_union",
     "log_likelihood",
     "log_mmd",
+    "population_annealing",
     "pseudo_log_likelihood",
     "reconstruction_error",
     "reverse_ais",
     "rhat",
+    "torus_log_z",
 ]

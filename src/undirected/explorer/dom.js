@@ -74,6 +74,7 @@ export function percent(p) {
 /** A number with four digits that count and a true minus. */
 export function digits(x, count = 4) {
   if (!Number.isFinite(x)) return "–";
+  if (Math.abs(x) < 1e-12) return "0"; // rounding
   const text =
     Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3)
       ? x.toExponential(2)
@@ -394,7 +395,12 @@ export function frame(root, page) {
     type: "button",
     class: "primary",
     text: "Take the tour",
-    onclick: () => startTour(root, page.tour(), tour),
+    onclick: () =>
+      startTour(
+        root,
+        page.tour().filter((step) => step.target && !step.target.hidden),
+        tour,
+      ),
   });
   const head = el(
     "header",
@@ -406,7 +412,9 @@ export function frame(root, page) {
   root.classList.add("explore");
   theme(preferred.matches ? "dark" : "light");
   preferred.addEventListener("change", (event) => theme(event.matches ? "dark" : "light"));
-  root.replaceChildren(el("div", { class: "frame" }, head, page.view, foot));
+  root.replaceChildren(
+    el("div", { class: "frame" }, head, ...[page.view, page.more].filter(Boolean), foot),
+  );
 }
 
 function startTour(root, steps, opener) {

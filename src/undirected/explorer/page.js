@@ -3,6 +3,7 @@
 import { modelOf } from "./inference.js";
 import { RemoteModel } from "./remote.js";
 import { digits, frame, link } from "./dom.js";
+import { learningPart } from "./learning.js";
 import { ImageView } from "./image.js";
 import { TableView } from "./table.js";
 import { NetworkView } from "./network.js";
@@ -34,6 +35,7 @@ export function mount(root, payload, keep = link) {
     lede: LEDE[payload.view],
     small: payload.small,
     view: view.view,
+    more: Object.keys(payload.history || {}).length ? learningPart(payload.history) : null,
     state: () => view.state(),
     tour: () => view.tour(),
   });

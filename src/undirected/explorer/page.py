@@ -15,7 +15,16 @@ from undirected.core.errors import UndirectedError
 from undirected.core.files import atomic_write
 from undirected.explorer.views import payload_of
 
-SCRIPTS = ("inference.js", "remote.js", "dom.js", "image.js", "table.js", "network.js", "page.js")
+SCRIPTS = (
+    "inference.js",
+    "remote.js",
+    "dom.js",
+    "learning.js",
+    "image.js",
+    "table.js",
+    "network.js",
+    "page.js",
+)
 WIDGET = """
 export default {
   render({ model, el }) {

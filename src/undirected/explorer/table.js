@@ -169,6 +169,7 @@ export class TableView {
       this.changeNote,
       this.changes,
     );
+    this.changesNode.hidden = Boolean(this.model.remote);
     return this.changesNode;
   }
 
@@ -460,6 +461,7 @@ class Part {
       "aria-label": `Why? What would change ${column.name} most?`,
       onclick: () => view.aim(index),
     });
+    this.why.hidden = Boolean(view.model.remote);
     this.node = el(
       "fieldset",
       { class: "column" },

@@ -13,6 +13,7 @@ from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials, lowered
 from undirected.explorer.payload import harmonium, network
 from undirected.io.frames import as_frame
+from undirected.io.metrics import read as read_metrics
 from undirected.io.model_files import describe_model, load_model
 from undirected.io.tables import read_table
 from undirected.models import ConditionalRBM, FactorGraph
@@ -26,6 +27,8 @@ MOST_ROWS = 60
 """Rows of a table that a page keeps."""
 MOST_COUPLINGS = 24
 MOST_COLUMNS = 400
+MOST_STEPS = 300
+"""Points of a curve of learning."""
 
 
 class Subject(NamedTuple):
@@ -35,6 +38,7 @@ class Subject(NamedTuple):
     schema: Schema | None
     image: tuple[int, int] | None
     name: str
+    folder: Path | None = None
 
 
 def payload_of(
@@ -71,6 +75,7 @@ def payload_of(
         "label": subject.schema.label if subject.schema else None,
         "rows": _rows(subject, rows, len(columns)),
         "couplings": _couplings(subject, len(columns)) if view == "table" else [],
+        "history": history_of(subject.folder) if subject.folder else {},
     }
 
 
@@ -93,7 +98,7 @@ def subject_of(model: Any, image: tuple[int, int] | None) -> Subject:
         if not isinstance(names, list) or len(names) != found.layout.n_visible:
             raise BadFile(f"{path}: its names are not those of {found.layout.n_visible} columns")
         schema = Schema(tuple(Column(str(name), "binary", ("0", "1")) for name in names))
-    return Subject(found, schema, image or _pair(kept), path.resolve().name)
+    return Subject(found, schema, image or _pair(kept), path.resolve().name, path)
 
 
 def _pair(found: Any) -> tuple[int, int] | None:
@@ -220,6 +225,28 @@ def _couplings(subject: Subject, count: int) -> list[list[float | int | bool]]:
         for k in order
         if found[a[k], b[k]] != 0
     ]
+
+
+def history_of(folder: Path) -> dict[str, list[list[float]]]:
+    """The measures of a fit by name, each as [[step, value], ...], from its training folder."""
+    path, found = folder / "training" / "metrics.jsonl", {}
+    if not path.is_file():
+        return {}
+    for row in read_metrics(path):
+        for name, value in row.items():
+            if name not in ("step", "epoch") and _is_number(value) and _is_number(row["step"]):
+                found.setdefault(name, []).append([row["step"], round(float(value), 6)])
+    return {name: _thinned(points) for name, points in found.items() if len(points) > 1}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and bool(np.isfinite(value))
+
+
+def _thinned(points: list[list[float]]) -> list[list[float]]:
+    """At most `MOST_STEPS` points, the first and the last among them."""
+    kept = np.unique(np.linspace(0, len(points) - 1, MOST_STEPS).round().astype(int))
+    return [points[k] for k in kept]
 
 
 def _title(subject: Subject) -> str:

@@ -16,6 +16,8 @@ from jaxtyping import PyTree
 PLAIN = bool, int, float, complex, str, bytes, np.generic, types.NoneType
 ROWS = 1024
 """Rows of a table that are looked at, evenly spread: all of a small one."""
+STRETCHES = 8
+"""Pieces in which they are read where the table is not in memory."""
 
 
 def fingerprint(value: Any) -> str:
@@ -33,11 +35,17 @@ def fingerprint(value: Any) -> str:
 
 def data_fingerprint(data: PyTree) -> str:
     """Equal for tables with the same shape and the same rows at evenly spread places."""
-    found = []
-    for leaf in jax.tree.leaves(data):
-        step = max(1, leaf.shape[0] // ROWS)
-        found.append((tuple(leaf.shape), np.asarray(leaf[::step])))
-    return fingerprint(found)
+    return fingerprint([(tuple(leaf.shape), _some(leaf)) for leaf in jax.tree.leaves(data)])
+
+
+def _some(leaf: Any) -> np.ndarray:
+    """Rows at evenly spread places; of what is read from disk a few stretches of neighbours."""
+    rows = leaf.shape[0]
+    if isinstance(leaf, np.ndarray | jax.Array) and not isinstance(leaf, np.memmap):
+        return np.asarray(leaf[:: max(1, rows // ROWS)])
+    length = -(-ROWS // STRETCHES)
+    starts = np.linspace(0, max(rows - length, 0), STRETCHES).astype(int).tolist()
+    return np.concatenate([np.asarray(leaf[at : at + length]) for at in starts])
 
 
 Seen = dict[int, tuple[int, Any]]

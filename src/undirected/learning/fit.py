@@ -49,7 +49,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a run leaves; `stopped` is "steps", "patience", "interrupted" or "not finite".
+    """What a run leaves; `stopped` says why it ended.
+
+    That is "steps", "patience", "interrupted" or "not finite"; of a fit that knows when it is done
+    also "converged".
 
     `best_model` had the best validation value, `best`, at `best_step`; without validation it is
     `model`. `history` has a row of mean metrics for every chunk of steps; `carry` is the

@@ -276,7 +276,7 @@ def _seeds(key: Key[Array, ""], size: int) -> tuple[Array, Array, Array]:
     state = (random_words(first, (size,))[0], *random_words(second, (size,)))
     for count in range(1, WARM_UP + 1):
         state, _ = _next_word(state, count)
-    return state
+    return state[0], state[1], state[2]
 
 
 def draw_fused(

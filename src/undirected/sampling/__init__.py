@@ -3,7 +3,7 @@
 from undirected.sampling.alternating import Alternating, AlternatingState
 from undirected.sampling.base import ChainState
 from undirected.sampling.chain import ChainResult, init_state, run_chains
-from undirected.sampling.clusters import SwendsenWang, Wolff
+from undirected.sampling.clusters import Houdayer, SwendsenWang, Wolff
 from undirected.sampling.dmala import DiscreteLangevin
 from undirected.sampling.gaussian import GaussianGibbs
 from undirected.sampling.gibbs import BlockGibbs, Gibbs
@@ -33,6 +33,7 @@ __all__ = [
     "GaussianGibbs",
     "Gibbs",
     "GibbsWithGradients",
+    "Houdayer",
     "Mean",
     "MixedGibbs",
     "MixtureGibbs",

@@ -8,7 +8,7 @@ changes with the log-odds sum_i (g_i + sum_j K_ij / 2) over its variables: field
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UnsupportedFactor
+from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import Graph
 from undirected.core.layout import Block, Domain, Layout, check_discrete
 from undirected.core.potentials import Potentials, local_fields
@@ -110,10 +110,7 @@ class SwendsenWang:
         pair_key, bond_key, flip_key = jax.random.split(key, 3)
         choice = choose(p, x, pair_key)
         bonds = self.bonds(choice.both, bond_key)
-        if choice.graph is None:
-            label = components(choice.ends, bonds, len(choice.gain))
-        else:
-            label = graph_components(choice.graph, bonds)
+        label = _labels(choice.ends, choice.graph, bonds, len(choice.gain))
         loose = by_variable(p.layout, free.astype(x.dtype), "min").T
         gain = jnp.where(loose > 0, self.cluster_gain(choice), NEVER)
         changes = self.changes(label, cluster_sum(label, gain), flip_key)
@@ -166,6 +163,85 @@ class Wolff(SwendsenWang):
         return chosen & (level <= gain)
 
 
+@dataclass(frozen=True)
+class Houdayer:
+    """A kernel whose chains also exchange clusters: pairs of them swap where they differ (2001).
+
+    After a step of `kernel` chains are paired at random. Where the two of a pair differ, coupled
+    variables form clusters; the pair exchanges the states of one of them, that of a random
+    variable that differs. Together their energy stays, so that nothing is rejected (isoenergetic
+    cluster moves, Zhu, Ochoa and Katzgraber 2015). Inside `ParallelTempering` the chains at each
+    temperature are paired. Useful where differing variables do not percolate: at low temperatures,
+    in two dimensions, on sparse graphs.
+
+    Args:
+        kernel: what moves a chain; the exchange alone reaches few states.
+
+    Example:
+        >>> import undirected as un
+        >>> model = un.Ising.from_spins([0.5, 0.5], [1.0, 0.0, 0.0], un.graph.chain(3))
+        >>> kernel = un.ParallelTempering(un.Houdayer(un.Gibbs()), un.tempered, (1.0, 0.5))
+        >>> un.run_chains(kernel, model, chains=2, samples=4, seed=0).x.shape
+        (4, 2, 3)
+    """
+
+    kernel: Any
+
+    def init(self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> Any:
+        """Chains that start at x; two or more."""
+        state = self.kernel.init(model, x, key)
+        if state.x.size // model.layout.n < 2:
+            raise UndirectedError(
+                f"Houdayer: states of shape {state.x.shape} are one chain; pass two or more, which "
+                "exchange clusters"
+            )
+        return state
+
+    def step(
+        self, model: Lowerable, state: Any, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
+    ) -> tuple[Any, Info]:
+        """A step of the kernel, then an exchange; `exchanged` is the share of units in it."""
+        move_key, swap_key = jax.random.split(key)
+        state, info = self.kernel.step(model, state, free, move_key)
+        p = model.lower()
+        check_pairwise("Houdayer", p)
+        x = state.x.reshape(-1, p.layout.n)
+        loose = jnp.broadcast_to(free_variables("Houdayer", p.layout, free), state.x.shape)
+        after = self.exchange(p, x, loose.reshape(x.shape), swap_key)
+        share = (after != x).mean(-1, dtype=x.dtype).reshape(state.x.shape[:-1])
+        state = self.kernel.init(model, after.reshape(state.x.shape), move_key)
+        return state, info | {"exchanged": share}
+
+    def exchange(
+        self, p: Potentials, x: Float[Array, "c units"], free: Array, key: Key[Array, ""]
+    ) -> Float[Array, "c units"]:
+        """Pair the chains, and swap one cluster of every pair; of an odd number one sits out."""
+        pair_key, site_key = jax.random.split(key)
+        order = jax.random.permutation(pair_key, len(x))
+        half = len(x) // 2
+        first, second = order[:half], order[half : 2 * half]
+        a, b = x[first], x[second]
+        differs = by_variable(p.layout, jnp.abs(a - b), "sum").T > 0
+        held = ~(free[first] & free[second])
+        held = by_variable(p.layout, held.astype(x.dtype), "sum").T * differs
+        chosen = self.clusters(p, differs, site_key)
+        blocked = (chosen * held).sum(0) > 0
+        moves = to_units(p.layout, (chosen & ~blocked[None]).T)
+        swapped = jnp.where(moves, b, a), jnp.where(moves, a, b)
+        return x.at[first].set(swapped[0]).at[second].set(swapped[1])
+
+    def clusters(
+        self, p: Potentials, differs: Bool[Array, "n c"], key: Key[Array, ""]
+    ) -> Bool[Array, "n c"]:
+        """The cluster of a random variable that differs, of every pair."""
+        ends, graph = wiring(p)
+        bonds = differs[ends[:, 0]] & differs[ends[:, 1]]
+        label = _labels(ends, graph, bonds, len(differs))
+        noise = jax.random.uniform(key, differs.shape)
+        site = jnp.where(differs, noise, -1.0).argmax(0)[None]
+        return differs & (label == jnp.take_along_axis(label, site, 0))
+
+
 def check_pairwise(name: str, p: Potentials) -> None:
     """Refuse what is not made of discrete variables coupled in pairs."""
     check_discrete(name, *p.layout.blocks)
@@ -186,8 +262,7 @@ def choose(p: Potentials, x: Float[Array, "c units"], key: Key[Array, ""]) -> Ch
     other = _other(p.layout, x, key)
     fields = jnp.broadcast_to(p.fields, x.shape) + local_fields(p, x)
     gain = by_variable(p.layout, (other - x) * fields, "sum").T
-    graphs = [getattr(factor, "graph", None) for factor in p.factors]
-    graph = graphs[0] if len(graphs) == 1 else None
+    graph = wiring(p)[1]
     if p.layout.is_binary and all(factor.offers("pairs") for factor in p.factors):
         change = (1 - 2 * x).T
         found = [factor.pairs(p.layout) for factor in p.factors]
@@ -199,9 +274,27 @@ def choose(p: Potentials, x: Float[Array, "c units"], key: Key[Array, ""]) -> Ch
         ends, both = [g.scopes for g in groups], [_mixed(g, *states) for g in groups]
     if not ends:
         ends, both = [jnp.zeros((0, 2), jnp.int32)], [jnp.zeros((0, len(x)), x.dtype)]
-    if graph is not None and graph.n != len(gain):
-        graph = None
     return Choice(other, gain, jnp.concatenate(ends), jnp.concatenate(both), graph)
+
+
+def wiring(p: Potentials) -> tuple[Int[Array, "E 2"], Graph | None]:
+    """Which variables are coupled in pairs, and the graph of them where there is one."""
+    if p.layout.is_binary and all(factor.offers("pairs") for factor in p.factors):
+        ends = [factor.pairs(p.layout).edges for factor in p.factors]
+    else:
+        groups = [g for f in p.factors for g in _tables(p.layout, f) if g.scopes.shape[1] == 2]
+        ends = [group.scopes for group in groups]
+    graphs = [getattr(factor, "graph", None) for factor in p.factors]
+    graph = graphs[0] if len(graphs) == 1 else None
+    if graph is not None and graph.n != len(p.layout.variables):
+        graph = None
+    return jnp.concatenate([*ends, jnp.zeros((0, 2), jnp.int32)]), graph
+
+
+def _labels(ends: Array, graph: Graph | None, bonds: Bool[Array, "E c"], n: int) -> Array:
+    if graph is None:
+        return components(ends, bonds, n)
+    return graph_components(graph, bonds)
 
 
 def _uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "E c"]:

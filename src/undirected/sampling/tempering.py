@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info
+from undirected.core.units import log_normaliser
 
 MakePath = Callable[[Any], Callable[[Array], Any]]
 
@@ -154,10 +155,15 @@ class TemperedTransitions:
 
 
 class LadderState(eqx.Module):
-    """Replicas at every beta, (rungs, *chains, n), hottest last, and whose turn it is to swap."""
+    """Replicas at every beta, (rungs, *chains, n), hottest last, and whose turn it is to swap.
+
+    `last_end` says of every replica which end of the ladder it was at last: 1 the cold one, 2 the
+    hot one, 0 neither yet.
+    """
 
     rungs: Float[Array, "k *chains n"]
     odd: Int[Array, ""]
+    last_end: Int[Array, "k *chains"]
 
     @property
     def x(self) -> Float[Array, "*chains n"]:
@@ -169,8 +175,11 @@ class LadderState(eqx.Module):
 class ParallelTempering:
     """Replicas at falling betas, each moved by a kernel; neighbours then offer to swap states.
 
-    Pairs (0, 1), (2, 3), ... and (1, 2), (3, 4), ... take turns. The product of the tempered models
-    is invariant, so that the replica at beta 1 follows the model.
+    Pairs (0, 1), (2, 3), ... and (1, 2), (3, 4), ... take turns, which lets replicas travel instead
+    of diffuse (non-reversible parallel tempering, Syed et al. 2022). The product of the tempered
+    models is invariant, so that the replica at beta 1 follows the model. `adapted` spaces the
+    ladder, `log_partition` reads log Z off it; with `Houdayer(kernel)` replicas of different chains
+    exchange clusters too.
 
     Args:
         kernel: what moves a replica.
@@ -195,18 +204,84 @@ class ParallelTempering:
     def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> LadderState:
         """All replicas start at x."""
         x = self.kernel.init(model, x, key).x
-        return LadderState(jnp.repeat(x[None], len(self.betas), 0), jnp.zeros((), jnp.int32))
+        rungs = jnp.repeat(x[None], len(self.betas), 0)
+        return LadderState(rungs, jnp.zeros((), jnp.int32), jnp.zeros(rungs.shape[:-1], jnp.int32))
 
     def step(
         self, model: Any, state: LadderState, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
     ) -> tuple[LadderState, Info]:
-        """Move all replicas, then offer swaps; `swap_rates` are the chances of each neighbours'.
+        """Move all replicas, then offer swaps.
 
-        They are (*chains, rungs - 1), of every pair of neighbours, also of those whose turn it is
-        not: `respace` wants their means over the chains and over time.
+        `swap_rates` are (*chains, rungs - 1), the chances of all neighbours, also of those whose
+        turn it is not; `round_trips` counts the replicas of each chain that came back to beta 1
+        in this step after a visit to the hottest rung.
         """
-        path = self.path(model)
         betas = jnp.asarray(self.betas, state.x.dtype)
+        state, swaps = self._climb(model, betas, state, free, key)
+        return state, {
+            "swap_rates": jnp.moveaxis(swaps.chance, 0, -1),
+            "round_trips": swaps.trips.astype(state.x.dtype),
+        }
+
+    def adapted(
+        self,
+        model: Any,
+        x: Float[Array, "*chains n"],
+        key: Key[Array, ""],
+        *,
+        rounds: int = 6,
+        steps: int = 50,
+        free: Bool[Array, "*#chains n"] | None = None,
+    ) -> tuple["ParallelTempering", LadderState]:
+        """The same ladder, its rungs placed where neighbours swap equally often, and its chains.
+
+        For the time before the draws: `steps` steps on the ladder as it is, twice as many after
+        each of `rounds` respacings. The ends stay.
+        """
+        if rounds < 1 or steps < 1:
+            raise UndirectedError(
+                f"parallel tempering: {rounds} rounds of {steps} steps; pass 1 or more of each"
+            )
+        init_key, key = jax.random.split(key)
+        state = self.init(model, jnp.asarray(x), init_key)
+        free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
+        betas = self.betas
+        for k in range(rounds):
+            count, now = jnp.asarray(steps * 2**k), jnp.asarray(betas, state.x.dtype)
+            state, rates = _measure(
+                self, model, now, state, free, jax.random.fold_in(key, k), count
+            )
+            betas = respace(betas, np.asarray(rates).tolist())
+        return ParallelTempering(self.kernel, self.path, betas), state
+
+    def log_partition(
+        self, model: Any, state: LadderState, key: Key[Array, ""], *, samples: int
+    ) -> tuple[float, float]:
+        """log Z and its standard error from `samples` more steps, by Bennett's ratio of neighbours.
+
+        The last beta must be 0, where log Z is known; the error is that over chains, of which 4 or
+        more are needed.
+        """
+        chains = state.x.reshape(-1, state.x.shape[-1]).shape[0]
+        if self.betas[-1] != 0 or chains < 4:
+            raise UndirectedError(
+                f"parallel tempering: log Z from {chains} chains and a ladder down to "
+                f"{self.betas[-1]}; pass 4 chains or more and betas down to 0"
+            )
+        free = jnp.ones(model.layout.n, bool)
+        there, back = _record(self, model, state, free, key, samples)
+        there, back = (np.asarray(a, np.float64).reshape(*a.shape[:2], -1) for a in (there, back))
+        pairs = range(there.shape[1])
+        each = [sum(bennett(there[:, k, c], back[:, k, c]) for k in pairs) for c in range(chains)]
+        p = self.path(model)(jnp.zeros(())).lower()
+        start = float(log_normaliser(p.layout, p.unary) + p.offset)
+        return start + float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(chains))
+
+    def _climb(
+        self, model: Any, betas: Array, state: LadderState, free: Array, key: Key[Array, ""]
+    ) -> tuple[LadderState, "Swaps"]:
+        """One step on a ladder whose betas are data."""
+        path = self.path(model)
         init_key, move_key, swap_key = jax.random.split(key, 3)
 
         def move(beta: Array, x: Array, key: Key[Array, ""]) -> Array:
@@ -216,31 +291,110 @@ class ParallelTempering:
 
         keys = jax.random.split(move_key, len(self.betas))
         rungs = jax.vmap(move)(betas, state.rungs, keys)
-        rungs, chance = _swap(path, betas, rungs, state.odd, swap_key)
-        return LadderState(rungs, 1 - state.odd), {"swap_rates": jnp.moveaxis(chance, 0, -1)}
+        swaps = offer_swaps(path, betas, rungs, state.odd, swap_key)
+        ends = _swapped(state.last_end, swaps.taken)
+        trips = (ends[0] == 2).astype(jnp.int32)
+        ends = ends.at[0].set(1).at[-1].set(2)
+        rungs = _swapped(rungs, swaps.taken[..., None])
+        return LadderState(rungs, 1 - state.odd, ends), Swaps(
+            swaps.chance, swaps.taken, swaps.there, swaps.back, trips
+        )
 
 
-def _swap(
+class Swaps(eqx.Module):
+    """Offers of neighbours: their chances, which were taken, and the log ratios they are made of.
+
+    `there` is E_hot(x) - E_cold(x) of the hotter replica of a pair, `back` that of the colder one:
+    the log weights of a bridge between the two models.
+    """
+
+    chance: Float[Array, "pairs *chains"]
+    taken: Bool[Array, "pairs *chains"]
+    there: Float[Array, "pairs *chains"]
+    back: Float[Array, "pairs *chains"]
+    trips: Int[Array, "*chains"]
+
+
+@eqx.filter_jit
+def _measure(
+    pt: ParallelTempering,
+    model: Any,
+    betas: Array,
+    state: LadderState,
+    free: Array,
+    key: Key[Array, ""],
+    count: Array,
+) -> tuple[LadderState, Float[Array, " pairs"]]:
+    """The chains after so many steps, and the mean chances of swaps."""
+
+    def once(i: Array, carry: tuple) -> tuple:
+        state, total = carry
+        state, swaps = pt._climb(model, betas, state, free, jax.random.fold_in(key, i))
+        return state, total + swaps.chance.reshape(len(total), -1).mean(1)
+
+    zero = jnp.zeros(len(betas) - 1, betas.dtype)
+    state, total = jax.lax.fori_loop(0, count, once, (state, zero))
+    return state, total / count
+
+
+@eqx.filter_jit
+def _record(
+    pt: ParallelTempering,
+    model: Any,
+    state: LadderState,
+    free: Array,
+    key: Key[Array, ""],
+    samples: int,
+) -> tuple[Float[Array, "samples pairs *chains"], Float[Array, "samples pairs *chains"]]:
+    """The log weights of all bridges at every step."""
+    betas = jnp.asarray(pt.betas, state.x.dtype)
+
+    def once(state: LadderState, key: Key[Array, ""]) -> tuple[LadderState, tuple]:
+        state, swaps = pt._climb(model, betas, state, free, key)
+        return state, (swaps.there, swaps.back)
+
+    return jax.lax.scan(once, state, jax.random.split(key, samples))[1]
+
+
+def bennett(there: np.ndarray, back: np.ndarray) -> float:
+    """log Z_1 / Z_0 from log f_1 / f_0 at draws of 0 (`there`) and as many of 1 (`back`).
+
+    Bennett (1976): the root d of mean sigmoid(there - d) = mean sigmoid(d - back).
+    """
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
+    def gap(d: float) -> float:
+        return float(expit(there - d).mean() - expit(d - back).mean())
+
+    low, high = min(there.min(), back.min()) - 1.0, max(there.max(), back.max()) + 1.0
+    return float(brentq(gap, low, high))  # pyright: ignore[reportArgumentType]
+
+
+def offer_swaps(
     path: Callable, betas: Float[Array, " k"], rungs: Array, odd: Array, key: Key[Array, ""]
-) -> tuple[Float[Array, "k *chains n"], Float[Array, "pairs *chains"]]:
-    """Swap every other pair of neighbours by Metropolis; also all pairs' chances."""
+) -> Swaps:
+    """Metropolis on every other pair of neighbours; also all pairs' chances."""
     energy = jax.vmap(lambda beta, x: path(beta).energy(x))
     here = energy(betas, rungs)
     up, down = energy(betas[:-1], rungs[1:]), energy(betas[1:], rungs[:-1])
-    log_ratio = here[:-1] + here[1:] - up - down
-    chance = jnp.exp(jnp.minimum(log_ratio, 0.0))
-    pair = jnp.arange(len(betas) - 1).reshape(-1, *[1] * (log_ratio.ndim - 1))
-    drawn = jax.random.uniform(key, log_ratio.shape, log_ratio.dtype) < chance
-    swap = drawn & (pair % 2 == odd)
-    no = jnp.zeros_like(swap[:1])
-    with_next = jnp.concatenate([swap, no])[..., None]
-    with_previous = jnp.concatenate([no, swap])[..., None]
-    rungs = jnp.where(
+    there, back = here[1:] - up, down - here[:-1]
+    chance = jnp.exp(jnp.minimum(there - back, 0.0))
+    pair = jnp.arange(len(betas) - 1).reshape(-1, *[1] * (chance.ndim - 1))
+    drawn = jax.random.uniform(key, chance.shape, chance.dtype) < chance
+    none = jnp.zeros(chance.shape[1:], jnp.int32)
+    return Swaps(chance, drawn & (pair % 2 == odd), there, back, none)
+
+
+def _swapped(rungs: Array, taken: Bool[Array, "pairs ..."]) -> Array:
+    """The rungs, neighbours exchanged where a swap was taken."""
+    no = jnp.zeros_like(taken[:1])
+    with_next, with_previous = jnp.concatenate([taken, no]), jnp.concatenate([no, taken])
+    return jnp.where(
         with_next,
         jnp.roll(rungs, -1, 0),
         jnp.where(with_previous, jnp.roll(rungs, 1, 0), rungs),
     )
-    return rungs, chance
 
 
 def _where(chosen: Bool[Array, "*chains"], new: Any, old: Any) -> Any:

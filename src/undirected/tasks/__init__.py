@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 from undirected.core.lazy import lazily
 
 if TYPE_CHECKING:
+    from undirected.tasks.anneal import Annealed, anneal
     from undirected.tasks.choose import kernel_for, path_to
     from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
     from undirected.tasks.files import load, read_network, save, write_network
     from undirected.tasks.learn import fit
+    from undirected.tasks.network_learning import learn_network
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
+    from undirected.tasks.screening import interaction_screening
     from undirected.tasks.solve import Solution, solve
     from undirected.tasks.table_model import TableModel, fit_table, load_table
     from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
+    "Annealed",
     "Answers",
     "Evaluation",
     "LogPartition",
@@ -26,11 +30,14 @@ __all__ = [
     "Solution",
     "TableModel",
     "Trained",
+    "anneal",
     "answer_rows",
     "evaluate",
     "fit",
     "fit_table",
+    "interaction_screening",
     "kernel_for",
+    "learn_network",
     "load",
     "load_table",
     "log_partition",
@@ -47,12 +54,15 @@ __all__ = [
 lazily(
     __name__,
     {
+        "anneal": "Annealed anneal",
         "choose": "kernel_for path_to",
         "evaluate": "Evaluation LogPartition evaluate log_partition",
         "files": "load read_network save write_network",
         "learn": "fit",
+        "network_learning": "learn_network",
         "query": "Answers answer_rows query",
         "sample": "sample",
+        "screening": "interaction_screening",
         "solve": "Solution solve",
         "table_model": "TableModel fit_table load_table",
         "train_table": "Settings Trained train_table",

@@ -22,7 +22,15 @@ from undirected.learning import (
     TwoPhase,
 )
 from undirected.learning import fit as run_fit
+from undirected.models import FactorGraph
 from undirected.tasks.choose import kernel_for
+from undirected.tasks.network_data import (
+    has_names,
+    states_by_name,
+    states_of_units,
+    unit_table,
+)
+from undirected.tasks.network_learning import exact_likelihood, fit_exactly, is_network
 from undirected.tasks.rows import unit_rows
 
 STEPS = 4000
@@ -49,10 +57,14 @@ def fit(
         model: the model to start from.
         data: rows over the visible units, NaN where an entry is missing, a value between 0 and 1
             where only the probability of a one is known; for a model with columns rows of one
-            cell a column; for a conditional model the pair (features, rows); or `Batches`.
-        objective: by default pseudo-likelihood where nothing is hidden or missing, else persistent
-            contrastive divergence with the kernel that suits the model; for a conditional model
-            belief propagation.
+            cell a column; for a conditional model the pair (features, rows); or `Batches`. For a
+            network also `{name: column of states}` or a data frame; a variable without a column is
+            hidden, None or NaN is a missing entry.
+        objective: by default, for a network of tables whose junction tree fits, the exact
+            likelihood of what the rows show, all at once by L-BFGS, unless optimiser, steps, epochs
+            or batch are given. Else pseudo-likelihood where nothing is hidden or missing, and
+            persistent contrastive divergence with the kernel that suits the model where something
+            is; for a conditional model belief propagation.
         optimiser: by default Adam, whose rate falls to 0 over the second half.
         steps: number of steps.
         epochs: number of passes over the rows, instead of steps.
@@ -72,7 +84,18 @@ def fit(
         >>> fitted = un.fit(un.Ising.create(3), rows, steps=200, learning_rate=0.05).model
         >>> float(un.query(fitted, [[1, float("nan"), 0]])[0, 1]) > 0.9
         True
+        >>> net = un.markov_network({"rain": 2, "sky": ["clear", "dark"]},
+        ...                         {("rain", "sky"): [[1, 1], [1, 1]]})
+        >>> data = {"rain": [0, 0, 0, 1], "sky": ["clear", "clear", "dark", "dark"]}
+        >>> round(un.query(un.fit(net, data).model)["rain"][1], 2)
+        0.25
     """
+    if is_network(model) and not isinstance(data, Batches):
+        told = (objective, optimiser, steps, epochs, batch)
+        exact = all(x is None for x in told) and not options
+        found, data = _network_fit(model, data, exact, seed)
+        if found is not None:
+            return found
     own_key = make_key("fit", key, seed)
     batches = data if isinstance(data, Batches) else _batches(model, data, batch, seed)
     if steps is None and epochs is None:
@@ -88,6 +111,19 @@ def fit(
         epochs=epochs,
         **options,
     )
+
+
+def _network_fit(
+    model: FactorGraph, data: Any, exact: bool, seed: int | None
+) -> tuple[FitResult | None, Any]:
+    """The exact fit of a network where it is asked for and fits; and the data as rows of units."""
+    named = has_names(data)
+    own = states_by_name if named else states_of_units
+    rows = own("fit", model.layout, data) if exact or named else None
+    if rows is not None and named:
+        data = unit_table(model.layout, rows)
+    likelihood = exact_likelihood(model, rows) if exact and rows is not None else None
+    return (None if likelihood is None else fit_exactly(model, likelihood, seed)), data
 
 
 def objective_for(model: Any, missing: bool = False) -> Objective:

@@ -1,0 +1,48 @@
+"""The exact log partition function of the Ising model on a square torus."""
+
+import numpy as np
+
+from undirected.core.errors import UndirectedError
+
+
+def torus_log_z(rows: int, cols: int, coupling: float) -> float:
+    """log Z of the Ising model without fields on a torus, -E = J sum s s' (Kaufman 1949).
+
+    Args:
+        rows: of the lattice, at least 3.
+        cols: likewise.
+        coupling: J over the temperature, above 0; 0.4407 is critical.
+
+    Returns:
+        log Z in nats, to about 12 digits, for any size.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import undirected as un
+        >>> grid = un.graph.torus(4, 4)
+        >>> model = un.Ising.from_spins(jnp.full(32, 0.3), jnp.zeros(16), grid)
+        >>> abs(un.torus_log_z(4, 4, 0.3) - float(un.Exact()(model).log_z)) < 1e-4
+        True
+    """
+    if rows < 3 or cols < 3 or not coupling > 0:
+        raise UndirectedError(
+            f"torus_log_z: {rows} x {cols} and a coupling of {coupling}; pass sides from 3 and a "
+            "coupling above 0"
+        )
+    wave = np.pi * np.arange(2 * rows) / rows
+    ratio = np.cosh(2 * coupling) ** 2 / np.sinh(2 * coupling)
+    gamma = np.arccosh(np.maximum(ratio - np.cos(wave), 1.0))
+    # That of the longest wave changes its sign at the critical coupling.
+    gamma[0] = 2 * coupling + np.log(np.tanh(coupling))
+    logs, signs = [], []
+    for part in (gamma[1::2], gamma[0::2]):
+        half = 0.5 * cols * np.abs(part)
+        logs.append((half + np.log1p(np.exp(-2 * half))).sum())
+        signs.append(1.0)
+        with np.errstate(divide="ignore"):
+            logs.append((half + np.log(-np.expm1(-2 * half))).sum())
+        signs.append(np.prod(np.sign(part)))
+    top = max(logs)
+    total = sum(sign * np.exp(log - top) for sign, log in zip(signs, logs, strict=True))
+    edge = 0.5 * rows * cols * np.log(2 * np.sinh(2 * coupling))
+    return float(edge + top + np.log(total) - np.log(2))

@@ -1,0 +1,104 @@
+"""Data about the variables of a discrete network as states by number, -1 where one is missing."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Layout, marginals
+from undirected.tasks.rows import visible_rows
+
+Rows = Int[np.ndarray, "rows variables"]
+
+
+def has_names(data: Any) -> bool:
+    """Whether data are columns by name: a mapping or a data frame."""
+    return hasattr(data, "keys") and hasattr(data, "__getitem__")
+
+
+def columns(caller: str, data: Any) -> dict[Hashable, list[Any]]:
+    """Columns of one length by name, None where an entry is missing."""
+    if not has_names(data):
+        raise UndirectedError(
+            f"{caller}: data are a {type(data).__name__}; pass {{name: column}} or a data frame"
+        )
+    found = {name: [_cell(x) for x in data[name]] for name in data.keys()}  # noqa: SIM118
+    lengths = {len(own) for own in found.values()}
+    if len(lengths) != 1 or lengths == {0}:
+        told = {name: len(own) for name, own in list(found.items())[:4]}
+        raise UndirectedError(
+            f"{caller}: columns have lengths {told}; pass columns of one length above 0"
+        )
+    return found
+
+
+def _cell(x: Any) -> Any:
+    """A plain value; None for None, NaN and what else stands for nothing."""
+    x = x.item() if isinstance(x, np.generic) else x
+    try:
+        return None if x is None or bool(x != x) else x
+    except (TypeError, ValueError):  # pandas.NA has no truth value
+        return None
+
+
+def states_by_name(caller: str, layout: Layout, data: Any) -> Rows:
+    """States from columns by name; variables without a column are missing everywhere."""
+    found = columns(caller, data)
+    count = len(next(iter(found.values())))
+    rows = np.full((count, len(layout.variables)), -1)
+    for name, column in found.items():
+        v = layout.variable(caller, name)
+        number = {x: layout.state(caller, v, x) for x in set(column) - {None}}
+        rows[:, v] = [-1 if x is None else number[x] for x in column]
+    return rows
+
+
+def states_of_units(caller: str, layout: Layout, data: Any) -> Rows | None:
+    """States from rows over the visible units; None where entries are probabilities.
+
+    Hidden variables are missing in all rows, and so is one of several units that are not all known.
+    """
+    units = visible_rows(caller, layout, data, grey=True)
+    if not np.isin(units[~np.isnan(units)], (0, 1)).all():
+        return None
+    every = np.full((len(units), layout.n), np.nan, np.float32)
+    every[:, : units.shape[1]] = units
+    owner = layout.variables.owner
+    missing = np.zeros((len(every), len(layout.variables)), bool)
+    for unit, v in enumerate(owner):
+        missing[:, v] |= np.isnan(every[:, unit])
+    states = np.asarray(marginals(layout, jnp.asarray(np.nan_to_num(every)))).argmax(-1)
+    return np.where(missing, -1, states)
+
+
+def declared(caller: str, data: Any) -> tuple[dict[Hashable, list[Hashable]], Rows]:
+    """The states that the columns of data have, sorted, and the rows by their numbers."""
+    found = columns(caller, data)
+    words: dict[Hashable, list[Hashable]] = {}
+    rows = np.full((len(next(iter(found.values()))), len(found)), -1)
+    for i, (name, column) in enumerate(found.items()):
+        words[name] = _sorted(set(column) - {None})
+        if not words[name]:
+            raise UndirectedError(f"{caller}: column {name!r} has no entries; leave it out")
+        number = {x: k for k, x in enumerate(words[name])}
+        rows[:, i] = [-1 if x is None else number[x] for x in column]
+    return words, rows
+
+
+def _sorted(words: set[Any]) -> list[Any]:
+    try:
+        return sorted(words)
+    except TypeError:  # of different types
+        return sorted(words, key=lambda x: (type(x).__name__, str(x)))
+
+
+def unit_table(layout: Layout, rows: Rows) -> Float[np.ndarray, "rows v"]:
+    """Rows over the visible units, NaN where a variable is missing."""
+    owner = layout.variables.owner
+    step = np.arange(len(owner)) - layout.variables.first[owner]
+    state = np.where(layout.variables.width[owner] == 1, 1, step)
+    own = rows[:, owner]
+    return np.where(own < 0, np.nan, own == state)[:, : layout.n_visible].astype(np.float32)
