@@ -33,20 +33,15 @@ _ROOMS = {
     "ParallelTempering PerturbAndMap SwendsenWang TemperedTransitions Wolff run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining StreamedBatches TwoPhase",
-    "undirected.evaluation": "ais bracket ess log_likelihood log_mmd pseudo_log_likelihood rhat",
-    "Persistent PseudoLikelihood QueryTraining TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd population_annealing "
     "pseudo_log_likelihood rhat torus_log_z",
     "undirected.io.infer": "infer_schema",
     "undirected.io.tables": "read_table write_table",
     "undirected.explorer.page": "explore",
     "undirected.tasks.exchange": "from_bqm from_networkx from_pgmpy to_bqm to_networkx",
-    "undirected.tasks": "Settings Solution TableModel evaluate fit fit_table learn_network load "
-    "load_table log_partition query read_network sample save solve train_table write_network",
-    "undirected.tasks": "Settings Solution TableModel evaluate fit fit_table "
-    "interaction_screening load load_table "
-    "log_partition query read_network sample save solve train_table write_network",
-    "undirected.tasks": "Settings Solution TableModel anneal evaluate fit fit_table load "
+    "undirected.tasks": "Settings Solution TableModel anneal evaluate fit fit_table "
+    "interaction_screening learn_network load load_table log_partition query read_network sample "
+    "save solve train_table write_network",
 }
 _PLACE = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _MODULES = {

@@ -117,8 +117,8 @@ class Explorer:
         Needs anywidget: pip install "undirected[widget]".
         """
         try:
-            import anywidget
-            import traitlets
+            import anywidget  # pyright: ignore[reportMissingImports]
+            import traitlets  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise UndirectedError(
                 'widget: anywidget is not installed; pip install "undirected[widget]"'

@@ -10,6 +10,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -135,7 +136,7 @@ class Served:
 
 
 def check_request(
-    headers: Mapping[str, str], port: int, *, question: bool
+    headers: Mapping[str, str] | Message, port: int, *, question: bool
 ) -> tuple[int, str] | None:
     """Why a request is refused, as a status and a sentence; None where it is not.
 
