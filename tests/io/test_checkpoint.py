@@ -272,3 +272,17 @@ def test_bad_arguments(tmp_path):
         Checkpoints(tmp_path, keep=0)
     with pytest.raises(ValueError, match="step is -1"):
         Checkpoints(tmp_path).save(-1, {})
+
+
+def test_what_was_written_here_is_not_read_again_unless_it_was_touched(tmp_path, monkeypatch):
+    from undirected.io import checkpoint
+
+    read = []
+    monkeypatch.setattr(checkpoint, "_is_good", lambda path, step: bool(read.append(step)) or True)
+    store = checkpoint.Checkpoints(tmp_path)
+    for step in (1, 2, 3):
+        store.save(step, {"a": np.zeros(3)})
+    assert read == [] and len(list(tmp_path.glob("step-*"))) == 2
+    (tmp_path / "step-00000003.safetensors").write_bytes(b"damaged")
+    store.save(4, {"a": np.zeros(3)})
+    assert read == [3]

@@ -33,6 +33,7 @@ class Checkpoints:
         if keep < 1:
             raise ValueError(f"checkpoints: keep is {keep}; keep at least 1")
         self.folder, self.keep = Path(folder), keep
+        self._written: dict[Path, tuple[int, int]] = {}  # size and time of files known to be good
 
     def save(self, step: int, tree: PyTree, meta: dict[str, Any] | None = None) -> Path:
         """Write a checkpoint and remove the oldest; a failure leaves the earlier ones as they were.
@@ -57,6 +58,7 @@ class Checkpoints:
                 f"{path}: the checkpoint was not written ({error.strerror or error}); earlier "
                 "checkpoints are intact, make room or choose another folder",
             ) from error
+        self._written[path] = _stamp(path)
         self._remove_older(step)
         return path
 
@@ -98,8 +100,11 @@ class Checkpoints:
         for older, path in reversed(self._files()):
             if older < step and good >= self.keep:
                 path.unlink(missing_ok=True)
+                self._written.pop(path, None)
             elif older < step:
-                good += _is_good(path, older)
+                # What this object wrote, and nobody touched since, need not be read again.
+                known = path in self._written and self._written[path] == _stamp(path)
+                good += known or _is_good(path, older)
 
 
 def _seal(arrays: dict[str, np.ndarray], text: str) -> bytes:
@@ -125,6 +130,12 @@ def _open(path: Path, step: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]
     if record.get("step") != step:
         raise BadFile(f"{path}: the file holds step {record.get('step')}; it was renamed")
     return record, unpack(data, str(path))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Size and time of a file."""
+    told = path.stat()
+    return told.st_size, told.st_mtime_ns
 
 
 def _is_good(path: Path, step: int) -> bool:

@@ -306,17 +306,18 @@ def _identity(
     patience: int | None,
 ) -> dict[str, Any]:
     """What must stay the same for a run to go on: a longer run may, one of another kind may not."""
+    streamed = isinstance(batches, StreamedBatches)
     return {
         "objective": type(objective).__name__,
         RATE: fingerprint(optimiser),
         "patience": patience,
-        "data": data_fingerprint(batches.data),
+        "data": data_fingerprint(batches.some_rows() if streamed else batches.data),
         "rows": batches.rows,
         "batch size": batches.size,
         "batch seed": batches.seed,
         "shuffle": batches.shuffle,
         "key": np.asarray(jax.random.key_data(key)).tolist(),
-        **(batches.identity if isinstance(batches, StreamedBatches) else {}),
+        **(batches.identity if streamed else {}),
     }
 
 

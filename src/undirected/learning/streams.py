@@ -16,6 +16,7 @@ from undirected.learning.batches import Batches
 
 BLOCK_BYTES, BUFFER_BYTES = 2**20, 2**26
 """A block is read at once; blocks of one buffer are shuffled together, two buffers are held."""
+PIECE = 16
 Check = Callable[[PyTree, int], None]
 
 
@@ -82,6 +83,14 @@ class StreamedBatches(Batches):
     def identity(self) -> dict[str, Any]:
         """What must not change between the parts of a run."""
         return {"block": self.block, "buffer": self.buffer}
+
+    def some_rows(self) -> PyTree:
+        """A few rows of eight places, by which a table is known again."""
+        starts = np.linspace(0, max(0, self.rows - PIECE), 8).astype(int).tolist()
+        return jax.tree.map(
+            lambda source: np.concatenate([np.asarray(source[s : s + PIECE]) for s in starts]),
+            self.data,
+        )
 
     def indices(self, start: int, stop: int) -> Int[np.ndarray, "steps size"]:
         """Row numbers of the batches of steps [start, stop)."""
