@@ -169,7 +169,9 @@ def sample(
     [dim]undirected sample digits-model --out samples.npy --png samples.png[/]
     """
     from undirected.cli.family import is_family, sample_family
+    from undirected.core.files import check_place
 
+    check_place(out)
     if is_family(model):
         refused = {"given": given, "png": png}
         return sample_family(model, out, count, sweeps, refused, seed, as_json)
