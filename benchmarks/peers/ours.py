@@ -99,7 +99,9 @@ def pcd_epoch(given):
     rbm = RBM(*(jnp.asarray(given[k]) for k in ("w", "b", "c")))
     kernel = BlockGibbs(order=("visible", "hidden"))  # the gradient needs the same fields again
     objective, optimiser = Persistent(kernel, chains=size), optax.sgd(float(given["rate"]))
-    advance = make_advance(objective, optimiser, batches, jax.tree.map(lambda _: True, rbm))
+    advance = make_advance(
+        objective, optimiser, batches.transform, jax.tree.map(lambda _: True, rbm)
+    )
     chains = jax.jit(objective.init)(rbm, data[:size], jax.random.key(0))
     start = TrainState(rbm, optimiser.init(rbm), chains)
     steps = len(data) // size

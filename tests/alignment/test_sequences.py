@@ -100,3 +100,17 @@ def test_states_and_names_must_suit():
         un.Alignment(np.zeros((2, 3), np.uint8), "-AC", ("a",))
     with pytest.raises(UndirectedError, match="state 3 with an alphabet of 3"):
         un.Alignment(np.full((1, 3), 3, np.uint8), "-AC", ("a",))
+
+
+def test_packed_files_with_wrong_bytes_are_refused(tmp_path):
+    """Some damage is found by zlib, some by gzip, and some leaves what is no sequence."""
+    rng = np.random.default_rng(0)
+    letters = "".join(rng.choice(list("ACDEFGHIKL"), 400))
+    good = bytearray(gzip.compress(f">a\n{letters}\n>b\n{letters}\n".encode(), mtime=0))
+    for at in range(10, len(good) - 8):
+        bad = good.copy()
+        bad[at] ^= 0xFF
+        path = written(tmp_path, bytes(bad), "family.fasta.gz")
+        assert is_fasta(path) in (True, False)
+        with pytest.raises(UndirectedError):
+            un.read_fasta(path)

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ ALPHABETS = {
     "dna": "-ACGT",
 }
 """Letters in the order of their states; the gap is state 0."""
+DAMAGED = OSError, EOFError, lzma.LZMAError, zlib.error
+"""What packed files raise that are cut or have wrong bytes."""
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 UNKNOWN, DROPPED = 255, 254
 
@@ -182,7 +185,7 @@ def is_fasta(path: str | Path) -> bool:
     try:
         with _open(path) as file:
             return file.read(4096).lstrip().startswith(b">")
-    except (OSError, EOFError, lzma.LZMAError):
+    except DAMAGED:
         return False
 
 
@@ -198,7 +201,7 @@ def _records(path: Path) -> Iterator[_Record]:
     try:
         with _open(path) as file:
             text = file.read().decode()
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+    except (*DAMAGED, UnicodeDecodeError) as error:
         raise BadFile(f"{path}: cannot be read as text ({error}); pass a FASTA file") from error
     record = None
     for number, line in enumerate(text.splitlines(), 1):
