@@ -39,6 +39,7 @@ def exact_frequencies(model):
     return frequencies(states, Q, chance)
 
 
+@pytest.mark.slow
 def test_chains_learn_the_correlations_of_the_data():
     """The broken twin has its pairs shuffled: correlations then disagree."""
     data = exact_frequencies(random_model())
@@ -74,6 +75,7 @@ def test_mean_field_without_a_pseudocount_says_what_lacks():
         mean_field_potts(frequencies(states, 3))
 
 
+@pytest.mark.slow
 def test_log_z_and_entropy():
     """Four standard errors: fails once in 15,000 seeds. Fields alone are the broken twin."""
     model = random_model()

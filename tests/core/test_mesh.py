@@ -19,6 +19,7 @@ from undirected.learning import fit
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_mesh_of_one_device_changes_no_bit_of_a_fit():
     rows = (np.random.default_rng(0).random((20, 6)) < 0.5).astype(np.float32)
     batches, model = un.Batches(rows, 8), un.RBM.create(6, 3, seed=0)

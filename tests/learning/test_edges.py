@@ -69,6 +69,7 @@ def grid_rows(side: int, count: int, coupling: float, seed: int) -> tuple[np.nda
     return x, pairs
 
 
+@pytest.mark.slow
 def test_the_edges_of_a_grid_are_found() -> None:
     """The seed is fixed. Of pairs that no edge joins one in 300 is taken by chance: 24 pairs."""
     rows, pairs = grid_rows(3, 3000, 1.2, 0)

@@ -58,6 +58,7 @@ def test_a_reader_gives_the_rows_that_the_order_names():
     assert set(source.asked) == {0, 4, 8, 12, 16, 20}
 
 
+@pytest.mark.slow
 def test_a_stream_makes_the_steps_of_its_rows_in_memory(tmp_path):
     """An oracle that knows nothing of streams: a table whose rows lie in the stream's order."""
     rows = (np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.float32)

@@ -108,6 +108,7 @@ def test_groups_have_their_own_temperatures(case):
     assert abs(energy[:20].mean()) < 5 * np.sqrt(len(glass.turn) / energy[:20].size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [4, pytest.param(3, marks=pytest.mark.slow)])
 def test_fused_draws_follow_the_probabilities(width):
     """All sizes of fields; a chi-square of the shares of spins against the majority."""

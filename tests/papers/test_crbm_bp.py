@@ -52,6 +52,7 @@ def test_models_start_at_the_regression():
     assert np.abs(alone["shown"] - regression["shown"]).max() > 0.2
 
 
+@pytest.mark.slow
 def test_a_model_that_only_gets_worse_is_left_at_its_start():
     """Validation looks at the model before the first step, too."""
     rng = np.random.default_rng(0)

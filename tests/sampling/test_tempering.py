@@ -350,6 +350,7 @@ def test_bennett_finds_the_ratio_of_two_normals():
     assert bennett(there, back + 1) > 1.2  # the test can fail
 
 
+@pytest.mark.slow
 def test_an_adapted_ladder_swaps_evenly_and_its_log_z_is_exact():
     """3 x 3 torus from beta 0; log Z within 5 standard errors of 16 chains (t: once in 6,000)."""
     case = cases.sparse(graph.torus(3, 3), scale=1.5)
@@ -373,6 +374,7 @@ def test_an_adapted_ladder_swaps_evenly_and_its_log_z_is_exact():
         )
 
 
+@pytest.mark.slow
 def test_round_trips_are_counted():
     """Two rungs of a model without energy always swap: each replica returns every second step."""
     model = Ising(jnp.zeros((2, 2)), jnp.zeros(2))

@@ -37,6 +37,7 @@ def test_the_best_state_of_a_glass_is_found():
     assert found.energies.shape == (64,) and found.energies.min() >= wanted - 1e-3
 
 
+@pytest.mark.slow
 def test_other_models_are_cooled_by_their_kernel():
     case = cases.make("dense")
     assert glass_of(case.model) is None

@@ -69,6 +69,7 @@ def latent_class(rows: np.ndarray, start: np.ndarray, rounds: int = 400) -> floa
     return float(top.mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_a_hidden_variable_as_plain_em(missing: float) -> None:
     rng = np.random.default_rng(3)
