@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-PLAIN = bool, int, float, complex, str, bytes, np.generic, types.NoneType
+from undirected.learning.structure import PLAIN, Seen, contents, is_frozen
+
 ROWS = 1024
 """Rows of a table that are looked at, evenly spread: all of a small one."""
 STRETCHES = 8
@@ -48,10 +49,6 @@ def _some(leaf: Any) -> np.ndarray:
     return np.concatenate([np.asarray(leaf[at : at + length]) for at in starts])
 
 
-Seen = dict[int, tuple[int, Any]]
-"""Objects met on the way, by id: their number, and they themselves, so that no id is used twice."""
-
-
 def _words(value: Any, seen: Seen) -> Iterator[str]:
     if isinstance(value, PLAIN):
         yield f"{type(value).__name__} {value!r}"
@@ -77,7 +74,7 @@ def _parts(value: Any) -> Any:
             array = np.ascontiguousarray(value)
             return array.shape, str(array.dtype), hashlib.sha256(array.tobytes()).hexdigest()
         case types.FunctionType():
-            cells = [_contents(cell) for cell in value.__closure__ or ()]
+            cells = [contents(cell) for cell in value.__closure__ or ()]
             name = f"{value.__module__}.{value.__qualname__}"
             return name, value.__defaults__, value.__kwdefaults__, cells
         case types.MethodType():
@@ -88,17 +85,6 @@ def _parts(value: Any) -> Any:
             return value
         case dict():
             return [part for item in value.items() for part in item]
-    if isinstance(value, eqx.Module) or _is_frozen(value):
+    if isinstance(value, eqx.Module) or is_frozen(value):
         return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     return ()
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not bound yet
-        return None
-
-
-def _is_frozen(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and value.__dataclass_params__.frozen  # pyright: ignore

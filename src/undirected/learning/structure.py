@@ -72,7 +72,7 @@ def _parts(value: Any, seen: Seen) -> tuple:
         case types.FunctionType():
             return _function(value, seen)
         case types.CellType():
-            parts = _contents(value)
+            parts = contents(value)
         case types.MethodType():
             parts = value.__self__, value.__func__
         case functools.partial():
@@ -81,7 +81,7 @@ def _parts(value: Any, seen: Seen) -> tuple:
             parts = value
         case dict():
             parts = value.items()
-        case _ if isinstance(value, eqx.Module) or _frozen(value):
+        case _ if isinstance(value, eqx.Module) or is_frozen(value):
             parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
         case _ if type(value).__eq__ is not object.__eq__ and type(value).__hash__:
             return (value,)
@@ -114,10 +114,11 @@ def _names(code: types.CodeType) -> set[str]:
     return {*code.co_names}.union(*inside)
 
 
-def _contents(cell: types.CellType) -> tuple:
+def contents(cell: types.CellType) -> tuple:
+    """What a cell of a closure holds, as a tuple of one; of none where it is not bound yet."""
     try:
         return (cell.cell_contents,)
-    except ValueError:  # not bound yet
+    except ValueError:
         return ()
 
 
@@ -126,5 +127,6 @@ def _typed(value: Any) -> bool:
     return isinstance(value, kinds) and value.__module__ == "__main__"
 
 
-def _frozen(value: Any) -> bool:
+def is_frozen(value: Any) -> bool:
+    """Whether a value is a frozen dataclass."""
     return dataclasses.is_dataclass(value) and value.__dataclass_params__.frozen  # pyright: ignore

@@ -11,7 +11,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from undirected.core.errors import UndirectedError
 from undirected.core.graph import Graph
 from undirected.core.protocols import Kernel, Lowerable
 from undirected.core.random import make_key
@@ -20,7 +19,7 @@ from undirected.models import tempered
 from undirected.ops import multispin
 from undirected.ops.components import graph_components
 from undirected.sampling import init_state
-from undirected.tasks.choose import check_model, kernel_for
+from undirected.tasks.choose import check_counts, check_model, kernel_for
 
 HOT, COLD = 0.3, 3.0
 """Inverse temperatures, in units of the coupling, from which and to which glasses are cooled."""
@@ -92,9 +91,7 @@ def anneal(
         -1.0
     """
     check_model("anneal", model)
-    for name, value in (("restarts", restarts), ("sweeps", sweeps), ("rounds", rounds)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise UndirectedError(f"anneal: {name} is {value!r:.40}; pass a whole number from 1")
+    check_counts("anneal", restarts=restarts, sweeps=sweeps, rounds=rounds)
     own = make_key("anneal", key, seed)
     begun, best, energies, done = time.monotonic(), None, np.zeros(0), 0
     glass = glass_of(model) if kernel is None else None

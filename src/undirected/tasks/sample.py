@@ -9,12 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
-from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, marginals
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
-from undirected.tasks.choose import check_model, kernel_for
+from undirected.tasks.choose import check_counts, check_model, kernel_for
 from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 from undirected.tasks.rows import clamped_start, evidence_units, has_columns
 
@@ -84,9 +83,7 @@ def sample_units(
     progress: Callable[[int, int], None] | None = None,
 ) -> Float[np.ndarray, "count n"]:
     """`sample` of all units, hidden ones too, given one row of visible units with NaN."""
-    for name, value in (("count", count), ("sweeps", sweeps)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise UndirectedError(f"sample: {name} is {value!r:.40}; pass a whole number from 1")
+    check_counts("sample", count=count, sweeps=sweeps)
     if kernel is None and is_enumerable(model):
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         return EnumeratedRBM.of(model).draw(row, count, rng).astype(np.float32)

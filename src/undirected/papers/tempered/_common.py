@@ -114,6 +114,12 @@ def exact_log_z(model: RBM) -> Float[Array, ""]:
     return log_z_over_hidden(model.weights, model.visible_bias, model.hidden_bias)
 
 
+@eqx.filter_jit
+def mean_log_p(model: RBM, v: Float[Array, "rows v"]) -> Float[Array, ""]:
+    """Mean log p(v) of such an RBM, exact."""
+    return -model.free_energy(v).mean() - exact_log_z(model)
+
+
 def learner(method: str, config: dict[str, Any], kernel: Kernel) -> tuple[Persistent, int]:
     """A learner with persistent particles, and its parameter updates in `gibbs` Gibbs updates."""
     moves, steps = _moves(method, config, kernel, lambda inside: inside)

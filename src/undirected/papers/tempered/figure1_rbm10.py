@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from undirected.experiments.claims import Ahead, Claim
 from undirected.experiments.record import Outcome, Row, curve
@@ -108,7 +106,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     )
     some = jnp.asarray(train[: config["rows"]], jnp.float32)
     learning = _common.Learning(
-        start, batches, config, seed, context, lambda model: _mean_log_p(model, some)
+        start, batches, config, seed, context, lambda model: _common.mean_log_p(model, some)
     )
     rows: list[Row] = []
     lines: dict[str, tuple] = {}
@@ -118,7 +116,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         name = NAMES.get(method, method)
         model = restore(start, found)
         for part, v in (("training", some), ("test", jnp.asarray(digits.test[:, :PIXELS]))):
-            value = float(_mean_log_p(model, v))
+            value = float(_common.mean_log_p(model, v))
             metric = f"{part} log-probability (nats)"
             rows.append(Row("MNIST", name, metric, value, n=len(v), better="higher"))
         highest = float(np.nanmax(found["curve.validation"]))
@@ -195,9 +193,3 @@ def _side_rows(name: str, found: _common.Arrays) -> list[Row]:
             last = float(found[f"curve.{column}"][-1])
             rows.append(Row("MNIST", name, f"{metric}, at the end", last, better="higher"))
     return rows
-
-
-@eqx.filter_jit
-def _mean_log_p(model: RBM, v: Float[Array, "rows v"]) -> Float[Array, ""]:
-    """Mean log p(v), exact."""
-    return -model.free_energy(v).mean() - _common.exact_log_z(model)

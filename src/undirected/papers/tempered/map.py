@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,7 +99,7 @@ def run_seeds(config: dict[str, Any], seeds: list[int], context: Context) -> lis
         for method, _, found in learning.run_all(changed["methods"], BlockGibbs()):
             models = restore(learning.start, found)
             for i, own in enumerate(rows):
-                value = float(_mean_log_p(member(models, i), jnp.asarray(test)))
+                value = float(_common.mean_log_p(member(models, i), jnp.asarray(test)))
                 own.append(Row(case, method, METRIC, value, n=len(test), better="higher"))
                 accepted = _common.acceptance(found, i)
                 if accepted is not None:
@@ -150,9 +149,3 @@ def _learning(
         _common.learner_of_seeds,
         prefix=f"{case}, ",
     )
-
-
-@eqx.filter_jit
-def _mean_log_p(model: RBM, v: Float[Array, "rows v"]) -> Float[Array, ""]:
-    """Mean log p(v), exact."""
-    return -model.free_energy(v).mean() - _common.exact_log_z(model)
