@@ -7,6 +7,8 @@ average and the chains are combined with the weights that make the expected squa
 """
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf, log2
 
@@ -23,6 +25,7 @@ from undirected.inference.networks.belief_propagation import (
     propagate,
 )
 from undirected.inference.networks.block_gibbs import BlockGibbs, Chains, distance
+from undirected.inference.networks.clock import OutOfTime
 from undirected.inference.networks.cost_shifting import tighten
 from undirected.inference.networks.join_graph import Propagation, Structure, entries, join_graph
 from undirected.inference.networks.local_search import BlockSearch, climb, soften
@@ -40,11 +43,17 @@ SECONDS_PER_ENTRY = 4e-8
 """Of one sweep over a join graph, or of one elimination; a little on the safe side."""
 SECONDS_PER_EDGE, SWEEPS = 1e-4, 8
 """What a small message takes, and the sweeps that a join graph is given at least."""
+SECONDS_PER_TABLE = 2e-5
+"""To line up tables for messages of all of them at once."""
 BYTES_PER_ENTRY = 24
+PER_VARIABLE = 4e-5
+"""Seconds to put an answer together, for each variable."""
 SETTLED = 1e-6
 """The change of messages at which propagation stops."""
 REDUCED = 6.0
 """Log2 of the entries of cliques that are maximised out before a search for the best state."""
+REDUCED_SHARE = 0.1
+"""Of the time: for that."""
 MESSAGES = ((8.0, 0.3), (6.0, 0.3), (7.0, 0.3), (8.0, 0.0), (9.0, 0.3), (7.0, 0.5), (6.0, 0.0))
 """The same before max-product messages, and the damping of these."""
 ANNEALED = 9.0
@@ -111,7 +120,7 @@ class Search:
 def begin(network: Network, deadline: float, memory: int, seed: int) -> Search:
     """A search that keeps a little of the time back, to be home in time."""
     now = time.monotonic()
-    spare = 0.03 * (deadline - now)
+    spare = 0.03 * (deadline - now) + PER_VARIABLE * len(network.cardinalities)
     return Search(network, now, deadline - spare, memory, np.random.default_rng(seed))
 
 
@@ -131,15 +140,21 @@ def marginals(network: Network, deadline: float, memory: int, seed: int) -> Appr
     try:
         for step in (quick_propagation, find_orders, propagation, bounds, gibbs):
             if search.exact is None and search.left > 0:
-                step(search)
+                attempt(search, step)
     except (KeyboardInterrupt, MemoryError):
         pass
     return answer(search)
 
 
+def attempt(search: Search, step: Callable[[Search], None]) -> None:
+    """A step, which ends where its share of the time does, whatever it is doing."""
+    with suppress(OutOfTime):
+        step(search)
+
+
 def quick_propagation(search: Search) -> None:
     """Belief propagation on the tables as they are, where there is time to line them up."""
-    if len(search.network.tables) * SECONDS_PER_EDGE > search.left:
+    if len(search.network.tables) * SECONDS_PER_TABLE > search.left:
         return
     quick = LoopyBeliefPropagation(dampings=(0.5,), iterations=200, tolerance=SETTLED)
     found = quick(search.network, search.until(0.08))
@@ -153,25 +168,29 @@ def find_orders(search: Search) -> None:
     sizes, scopes = search.network.cardinalities, search.network.scopes
     for _ in range(ORDERS):
         until = time.monotonic() + 0.03 * (search.deadline - search.start)
-        order = find_order(sizes, scopes, until, int(search.key.integers(2**31)), restarts=8)
+        seed = int(search.key.integers(2**31))
+        order = find_order(sizes, scopes, until, seed, restarts=8, latest=search.deadline)
         if order is None:
             return
         search.orders.append([clique[0] for clique in order.cliques])
+        if not order.complete:
+            return  # all others would be the same
 
 
 def propagation(search: Search, share: float = 0.5) -> None:
     """Join graphs of clusters as large as a share of the time allows, order after order."""
-    attempt, most = 0, LAST_BOUND
+    turn, most = 0, LAST_BOUND
     while search.orders and time.monotonic() < search.until(share):
-        order = search.orders[attempt % len(search.orders)]
-        attempt += 1
+        order = search.orders[turn % len(search.orders)]
+        turn += 1
         left = search.until(share) - time.monotonic()
         chosen = largest_join_graph(search, order, most, left / 2)
         if chosen is None:
             return
         structure, bound = chosen
-        run = Propagation.start(search.network, structure)
-        run.run(40, SETTLED, deadline=min(search.until(share), time.monotonic() + left / 2))
+        until = min(search.until(share), time.monotonic() + left / 2)
+        run = Propagation.start(search.network, structure, until)
+        run.run(40, SETTLED, deadline=until - seconds_of(search, structure))
         method = f"join-graph propagation, clusters of 2^{bound:.0f} entries"
         own = Run(run.marginals(), run.log_z(), run.residual, method)
         if run.sweeps and not structure.split:
@@ -179,7 +198,7 @@ def propagation(search: Search, share: float = 0.5) -> None:
             return
         if np.isfinite(own.log_z) and run.sweeps:
             search.runs.append(own)
-        if attempt % len(search.orders) == 0:
+        if turn % len(search.orders) == 0:
             most = bound - 2
 
 
@@ -187,16 +206,26 @@ def largest_join_graph(
     search: Search, order: list[int], most: float, seconds: float
 ) -> tuple[Structure, float] | None:
     """The join graph of the largest clusters of which several sweeps fit into the time."""
-    bound = most
-    until = time.monotonic() + seconds / 2
-    while bound >= FIRST_BOUND and time.monotonic() < until:
-        structure = join_graph(search.network, order, bound)
+    best, until = None, time.monotonic() + seconds / 2
+    for bound in np.arange(FIRST_BOUND, most + 1, 2.0).tolist():
+        try:
+            structure = join_graph(search.network, order, bound, until)
+        except OutOfTime:
+            break
         size = entries(structure, search.network.cardinalities)
-        sweep = size * SECONDS_PER_ENTRY + len(structure.edges) * SECONDS_PER_EDGE
-        if size * BYTES_PER_ENTRY <= search.memory and SWEEPS * sweep <= seconds:
-            return structure, bound
-        bound -= 2
-    return None
+        fits = size * BYTES_PER_ENTRY <= search.memory
+        if not fits or SWEEPS * seconds_of(search, structure) > seconds:
+            break
+        best = structure, bound
+        if not structure.split:
+            break
+    return best
+
+
+def seconds_of(search: Search, structure: Structure) -> float:
+    """What a sweep over a join graph takes, or reading its marginals and log Z."""
+    size = entries(structure, search.network.cardinalities)
+    return size * SECONDS_PER_ENTRY + len(structure.edges) * SECONDS_PER_EDGE
 
 
 def bounds(search: Search) -> None:
@@ -308,7 +337,8 @@ def best_state(network: Network, deadline: float, memory: int, seed: int) -> Bes
         The best state so far, also where Ctrl-C ends the search. It is proved where its value is
         the bound.
     """
-    reduced = reduce_network(network, REDUCED)
+    until = time.monotonic() + REDUCED_SHARE * (deadline - time.monotonic())
+    reduced = reduce_network(network, REDUCED, until)
     small = reduced.network
     search = begin(small, deadline, memory, seed)
     zeros = np.zeros(len(small.cardinalities), int)
@@ -318,7 +348,7 @@ def best_state(network: Network, deadline: float, memory: int, seed: int) -> Bes
     try:
         for step in STEPS:
             if search.best.value < search.upper - 1e-9 and search.left > 0:
-                step(search)
+                attempt(search, step)
     except (KeyboardInterrupt, MemoryError):
         pass
     best, state = search.best, reduced.state(search.best.state)
@@ -386,7 +416,8 @@ def perturbed_states(search: Search) -> None:
 def max_product(search: Search, bound: float, damping: float, noise: float) -> None:
     """Offer the states that messages prefer every few sweeps."""
     if bound not in search.reduced:
-        search.reduced[bound] = reduce_network(search.network, bound)
+        until = time.monotonic() + REDUCED_SHARE * (search.deadline - search.start)
+        search.reduced[bound] = reduce_network(search.network, bound, until)
     small = search.reduced[bound]
     network = perturbed(small.network, noise, search.key) if noise else small.network
     graph, flat = arrays(network), None
@@ -417,8 +448,9 @@ def anneal(search: Search) -> None:
     """Cool chains down, each time more slowly; forbidden states would hold them up."""
     if forbids(search.network):
         return
-    small = reduce_network(search.network, ANNEALED)
-    chains, sweeps = Annealing.of(small.network, search.key), 25
+    small = reduce_network(search.network, ANNEALED, search.until(0.6))
+    chains = Annealing.of(small.network, search.key, deadline=search.until(0.6))
+    sweeps = 25
     while time.monotonic() < search.until(0.6):
         before = time.monotonic()
         chains.scatter(search.key)

@@ -13,13 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from undirected.inference.networks.blocks import (
-    Blocks,
-    check_time,
-    fused,
-    multiplied,
-)
+from undirected.inference.networks.blocks import Blocks, fused, multiplied
 from undirected.inference.networks.cliques import Clique, CliqueTree
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.contractions import SAFE, Factors, smallest
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import Inconsistent
