@@ -43,7 +43,7 @@ def pyagrum(sizes, scopes, tables, given):
         # The peer's axes run the other way round.
         names = list(factor.names)
         order = [scope.index(int(name)) for name in reversed(names)]
-        factor[:] = array.transpose(order)
+        factor[:] = np.ascontiguousarray(array.transpose(order))
     engine = gum.ShaferShenoyMRFInference(net)
     if given:
         engine.setEvidence({str(v): x for v, x in given.items()})
