@@ -37,7 +37,9 @@ def pyagrum(sizes, scopes, tables, given):
         array = np.array(table).reshape([sizes[v] for v in scope])
         array = array.transpose([scope.index(v) for v in place])
         key = tuple(place)
-        joined[key] = joined[key] * array if key in joined else array
+        array = joined[key] * array if key in joined else array
+        # Its products overflow where weights are large; the largest one of each table is 1 here.
+        joined[key] = array / array.max()
     for scope, array in joined.items():
         factor = net.addFactor([str(v) for v in scope])
         # The peer's axes run the other way round.
