@@ -15,6 +15,7 @@ import numpy as np
 from undirected.inference.networks import toulbar2
 from undirected.inference.networks.annealing import Annealing
 from undirected.inference.networks.answers import BestState
+from undirected.inference.networks.blocks import THREADS
 from undirected.inference.networks.cost_shifting import tighten
 from undirected.inference.networks.local_search import BlockSearch, climb, soften
 from undirected.inference.networks.max_product import max_product_states, perturbed_states
@@ -37,9 +38,9 @@ REDUCED = 6.0
 """Log2 of the entries of cliques that are maximised out before a search for the best state."""
 ANNEALED = 9.0
 """The same before simulated annealing."""
-ALONE, SOLVER = 0.25, 0.7
-"""Of the time: what the optional solver has for itself, since most of its proofs are there by then;
-and when it is stopped."""
+ALONE, SOLVER = (0.15, 0.95) if THREADS > 1 else (0.6, 0.6)
+"""Of the time: what the optional solver has for itself, since most of its proofs are there early;
+and when it is stopped. On a single core the two would only slow each other down."""
 INTERRUPTED = 1.0
 """Seconds for searches after Ctrl-C ended the solver."""
 
