@@ -49,8 +49,9 @@ def test_a_deadline_that_has_passed_gives_an_answer():
 class FakeSolver:
     """Finds a state that it was told, at once or only when it is asked again."""
 
-    def __init__(self, found: BestState, late: bool):
-        self.found, self.asked, self.late = found, 0, late
+    def __init__(self, state: np.ndarray, late: bool):
+        self.state, self.asked, self.late = state, 0, late
+        self.kept: list[int] = []
 
     def __enter__(self) -> "FakeSolver":
         return self
@@ -63,16 +64,24 @@ class FakeSolver:
 
     def answer(self) -> BestState | None:
         self.asked += 1
-        return None if self.late and self.asked == 1 else self.found
+        if self.late and self.asked == 1:
+            return None
+        return BestState(self.state[self.kept], 0.0, 0.0, "other")
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
 def test_a_proof_of_the_other_solver_is_taken(monkeypatch, late):
     network = grid(8, 1.0)
     right = best_of_grid(network)
-    solver = FakeSolver(BestState(right, network.value(right), network.value(right), "other"), late)
+    solver = FakeSolver(right, late)
+
+    def begin(light, *_):
+        solver.kept = approximate_states.reduce_network(network, approximate_states.LIGHT).kept
+        assert light.cardinalities == (2,) * len(solver.kept)
+        return solver
+
     monkeypatch.setattr(approximate_states.toulbar2, "available", lambda: True)
-    monkeypatch.setattr(approximate_states.toulbar2.Solver, "begin", lambda *_: solver)
+    monkeypatch.setattr(approximate_states.toulbar2.Solver, "begin", begin)
     monkeypatch.setattr(approximate_states, "STEPS", ())
     best = approximate_states.best_state(network, time.monotonic() + 60, GIB, 0)
     assert best.value == pytest.approx(network.value(right), abs=1e-9)

@@ -8,6 +8,7 @@ between clusters. The optional solver goes on beside them.
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -38,6 +39,8 @@ REDUCED = 6.0
 """Log2 of the entries of cliques that are maximised out before a search for the best state."""
 ANNEALED = 9.0
 """The same before simulated annealing."""
+LIGHT = 4.0
+"""The same before the optional solver: its bounds are weak where tables have many variables."""
 ALONE, SOLVER = (0.15, 0.95) if THREADS > 1 else (0.6, 0.6)
 """Of the time: what the optional solver has for itself, since most of its proofs are there early;
 and when it is stopped. On a single core the two would only slow each other down."""
@@ -60,20 +63,34 @@ def best_state(network: Network, deadline: float, memory: int, seed: int) -> Bes
         The best state so far, also where Ctrl-C ends the search. It is proved where its value is
         the bound.
     """
-    now = time.monotonic()
-    end = now + SOLVER * (deadline - now)
-    solver = toulbar2.Solver.begin(network, None, end, seed) if toulbar2.available() else None
+    if not toulbar2.available():
+        return searched(network, deadline, memory, seed, lambda: None)
+    now, whole = time.monotonic(), deadline - time.monotonic()
+    light = reduce_network(network, LIGHT, now + REDUCED_SHARE * whole)
+    solver = toulbar2.Solver.begin(light.network, None, now + SOLVER * whole, seed)
     if solver is None:
         return searched(network, deadline, memory, seed, lambda: None)
     with solver:
+        answer = partial(carried_back, solver, light, network)
         try:
-            solver.wait(now + ALONE * (deadline - now))
+            solver.wait(now + ALONE * whole)
         except KeyboardInterrupt:
             deadline = time.monotonic() + INTERRUPTED
-        proof = solver.answer()
+        proof = answer()
         if proof is not None and proof.upper <= proof.value:
             return proof
-        return searched(network, deadline, memory, seed, solver.answer)
+        return searched(network, deadline, memory, seed, answer)
+
+
+def carried_back(solver: toulbar2.Solver, light: Reduced, network: Network) -> BestState | None:
+    """What the solver found about the reduced network, as an answer about the whole."""
+    found = solver.answer()
+    if found is None:
+        return None
+    state = light.state(found.state)
+    value = network.value(state)
+    upper = value if found.upper <= found.value else max(found.upper, value)
+    return BestState(state, value, upper, found.method)
 
 
 def searched(
