@@ -12,7 +12,7 @@ from math import inf, log2
 import numpy as np
 from jaxtyping import Float, Int
 
-from undirected.inference.networks import approximate, conditioning
+from undirected.inference.networks import approximate_marginals, approximate_states, conditioning
 from undirected.inference.networks.blocks import THREADS
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.clock import OutOfTime
@@ -35,6 +35,8 @@ FIRST_SHARE, GIVEN_UP = 0.1, 90.0
 no better one is looked for."""
 PLAN_SHARE = 0.3
 """Of the time that is left: what the plan for one order may take."""
+LATEST_SHARE = 0.5
+"""Of the time that is left: when even the first order is given up."""
 AT_ONCE = 0.05
 """Of the time that is left: what a part may take to be done before others are planned."""
 CANDIDATES = 8
@@ -120,7 +122,8 @@ def answer(
     last = maximised if task == "mmap" else frozenset()
     try:
         until = time.monotonic() + FIRST_SHARE * budget.left
-        sizes, scopes, latest = network.cardinalities, network.scopes, budget.deadline
+        sizes, scopes = network.cardinalities, network.scopes
+        latest = time.monotonic() + LATEST_SHARE * budget.left
         first = find_order(sizes, scopes, until, restarts=0, last=last, latest=latest)
         if first is not None and first.cost <= max(EASY, log2(len(network.cardinalities) + 1) + 4):
             found = _at_once(network, task, budget, maximised, last, first)
@@ -208,7 +211,7 @@ def plan_exact(
             rate=RATES[task] * SEARCH_RATE,
             known=order,
             close=close,
-            latest=budget.deadline,
+            latest=begun + LATEST_SHARE * whole,
         )
         if order is None or order.width > HOPELESS:
             return None
@@ -386,7 +389,7 @@ def _approximate(network: Network, task: str, budget: Budget, maximised: frozens
 
 
 def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
-    found = approximate.marginals(network, budget.deadline, budget.memory, budget.seed)
+    found = approximate_marginals.marginals(network, budget.deadline, budget.memory, budget.seed)
     notes = [found.note] if found.note else []
     exact = found.upper - found.lower <= 1e-9 * max(abs(found.log_z), 1.0)
     return Outcome(
@@ -395,7 +398,7 @@ def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> O
 
 
 def _best_state(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
-    found = approximate.best_state(network, budget.deadline, budget.memory, budget.seed)
+    found = approximate_states.best_state(network, budget.deadline, budget.memory, budget.seed)
     exact = found.upper <= found.value + 1e-9 * max(abs(found.value), 1.0)
     return Outcome(found.value, None, found.state, found.value, found.upper, exact, found.method)
 
