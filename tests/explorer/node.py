@@ -26,6 +26,7 @@ function told(question) {
     }
   }
   const model = modelOf(question.model);
+  if (question.vectors !== undefined) model.vectors = question.vectors;
   if (question.rectified) return question.rectified.map(([l, r]) => inference.rectified(l, r));
   const evidence = question.evidence || {};
   if (question.refusal) return model.refusal(question.refusal);
@@ -33,10 +34,19 @@ function told(question) {
     const found = completion(model, evidence, question.completion);
     return { x: Array.from(found.x), value: found.value };
   }
-  const run = model.run(question.method, evidence, question.options || {});
+  const options = question.options || {};
+  const run = model.run(question.method, evidence, options);
+  // Another run on the same model, advanced in turn with the first, which must not notice.
+  const other = question.beside && model.run(question.method, question.beside, options);
   if (question.best) return run.best();
-  if (question.rounds) for (let i = 0; i < question.rounds; i++) run.step();
+  if (question.rounds) {
+    for (let i = 0; i < question.rounds; i++) {
+      other?.step();
+      run.step();
+    }
+  }
   else run.settle();
+  other?.step();
   const beliefs = run.beliefs();
   const list = (v) => (ArrayBuffer.isView(v) ? Array.from(v) : v.map((p) => Array.from(p)));
   const plain = Object.fromEntries(Object.entries(beliefs).map(([k, v]) => [k, list(v)]));
@@ -50,13 +60,23 @@ process.stdout.write(JSON.stringify(questions.map(told)));
 
 def ask(folder, questions):
     """The answers of the module to many questions."""
-    source = resources.files("undirected.explorer").joinpath("inference.js").read_text("utf-8")
-    (folder / "inference.mjs").write_text(source, encoding="utf-8")
-    (folder / "ask.mjs").write_text(ASK, encoding="utf-8")
-    text = json.dumps(questions)
+    return run_node(folder, ASK, questions)
+
+
+def run_node(folder, script, told):
+    """What a script with the page's modules beside it prints, given `told` on its input."""
+    for name in ("kernels", "inference", "dom"):
+        source = resources.files("undirected.explorer").joinpath(f"{name}.js").read_text("utf-8")
+        source = source.replace('.js";', '.mjs";')
+        (folder / f"{name}.mjs").write_text(source, encoding="utf-8")
+    (folder / "ask.mjs").write_text(script, encoding="utf-8")
     assert NODE is not None
     done = subprocess.run(
-        [NODE, str(folder / "ask.mjs")], input=text, capture_output=True, text=True, timeout=120
+        [NODE, str(folder / "ask.mjs")],
+        input=json.dumps(told),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -132,6 +132,28 @@ def test_painted_evidence_gives_the_marginals_of_the_engine(visit):
     assert shown == pytest.approx(100 * unary[10], abs=0.51)
 
 
+def test_a_large_model_is_small_enough_and_uses_vectors(visit, files):
+    """An RBM 784x500: under 4 MB, its sweeps by the kernels, its marginals those of the engine."""
+    rng = np.random.default_rng(0)
+    sizes = (0.1, (784, 500)), (0.5, 784), (0.5, 500)
+    model = un.RBM(*(jnp.asarray(rng.normal(0, s, n), jnp.float32) for s, n in sizes))
+    rows = (rng.random((1, 784)) < 0.2).astype(float)
+    path = un.explore(model, rows=rows, image=(28, 28)).save(files / "large.html")
+    assert path.stat().st_size < 4_000_000
+    page = visit("large")
+    page.wait_for_function("() => document.getElementById('app').view.runs.runs.bp?.done")
+    view = "document.getElementById('app').view"
+    assert page.evaluate(f"{view}.model.kernels !== null && {view}.runs.runs.bp.kernels !== null")
+    p = model.lower()
+    seen = np.arange(p.layout.n) < 392  # the upper half of the first row
+    known, value = jnp.asarray(seen), jnp.asarray(np.where(seen, np.resize(rows[0], len(seen)), 0))
+    unary = un.SumProduct()(clamp(p, known, value.astype(jnp.float32))).unary
+    found = page.evaluate(f"Array.from({view}.beliefs.bp.mean)")
+    np.testing.assert_allclose(found, unary[:784], atol=1e-5)
+    page.wait_for_function("() => document.querySelector('.pace').textContent")
+    assert "frames a second" in page.locator(".pace").inner_text()
+
+
 def test_pixels_and_hidden_units_by_keyboard(visit):
     page = visit("image")
     page.get_by_role("button", name="Clear").press("Enter")

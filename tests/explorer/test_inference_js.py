@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate
 
 import undirected as un
-from tests.explorer.node import ask, evidence_of, needs_node
+from tests.explorer.node import ask, evidence_of, needs_node, run_node
 from undirected.core.potentials import clamp, lowered
 from undirected.explorer.payload import harmonium, network
 from undirected.tasks.files import as_tables
@@ -222,6 +222,79 @@ def test_the_first_rounds_are_the_same_too(told, tmp_path):
         beliefs = un.SumProduct(rounds, None, damping)(p)
         np.testing.assert_allclose(answer["mean"], beliefs.unary[:7], **CLOSE)
         np.testing.assert_allclose(answer["logZ"], beliefs.log_z, **CLOSE)
+
+
+VECTORS = {"tolerance": 2e-6, "iterations": 5000}
+
+
+@pytest.fixture(scope="module")
+def by_vectors(told, tmp_path_factory):
+    """The same questions to the kernels in single precision, which large models are given to."""
+    names = [(name, method) for name in ("rbm", "open rbm") for method in ROUTINES]
+    asked = [
+        {"model": told[1][name], "evidence": evidence(name), "method": method, "vectors": True}
+        | {"options": VECTORS}
+        for name, method in names
+    ]
+    return dict(zip(names, ask(tmp_path_factory.mktemp("node"), asked), strict=True))
+
+
+@pytest.mark.parametrize("method", list(ROUTINES))
+def test_vectors_agree_with_the_engine(by_vectors, method):
+    answer, beliefs = by_vectors["rbm", method], ROUTINES[method](potentials(zoo("rbm"), "rbm"))
+    assert answer["converged"]
+    np.testing.assert_allclose(answer["mean"], beliefs.unary[:7], **CLOSE)
+    np.testing.assert_allclose(answer["hidden"], beliefs.unary[7:], **CLOSE)
+    np.testing.assert_allclose(answer["logZ"], beliefs.log_z, **CLOSE)
+
+
+@pytest.mark.parametrize("method", list(ROUTINES))
+def test_vectors_agree_with_plain_loops(told, by_vectors, method):
+    for key in ("mean", "hidden", "logZ"):
+        plain = told[0]["open rbm", method][key]
+        np.testing.assert_allclose(by_vectors["open rbm", method][key], plain, **CLOSE)
+
+
+@pytest.mark.parametrize("scale", [1.0, 6.0, 12.0], ids=["gentle", "steep", "steepest"])
+def test_rounds_of_vectors_are_those_of_plain_loops(tmp_path, scale):
+    """Held hidden units, many rows, weights up to 40, and a second run of the model in between."""
+    rng = np.random.default_rng(5)
+    weights = np.clip(rng.normal(0, scale, (50, 9)), -39, 39)
+    biases = rng.normal(0, 3 * scale, 50), rng.normal(0, scale, 9)
+    model = un.RBM(*map(jnp.asarray, (weights, *biases)))
+    row = [None, 1, 0, None, 1] * 10
+    question = {
+        "model": harmonium(lowered("test", model), "float64"),
+        "evidence": {"visible": row, "hidden": {"2": 1, "7": 0}},
+        "beside": {"visible": row[1:]},
+        "method": "bp",
+    }
+    plain, quick = (question | {"vectors": v} for v in (False, True))
+    asked = [q | {"rounds": rounds} for rounds in (1, 2, 5) for q in (plain, quick)]
+    found = ask(tmp_path, asked)
+    for left, right in zip(found[::2], found[1::2], strict=True):
+        np.testing.assert_allclose(right["mean"], left["mean"], **CLOSE)
+        np.testing.assert_allclose(right["hidden"], left["hidden"], **CLOSE)
+        np.testing.assert_allclose(right["logZ"], left["logZ"], rtol=2e-6)
+
+
+REFUSED = """
+import { readFileSync } from "node:fs";
+import { modelOf } from "./inference.mjs";
+globalThis.WebAssembly = undefined;
+const { model, evidence } = JSON.parse(readFileSync(0, "utf-8"));
+const found = modelOf(model);
+found.vectors = true;
+const { mean } = found.run("bp", evidence).settle().beliefs();
+process.stdout.write(JSON.stringify({ none: found.kernels === null, mean: Array.from(mean) }));
+"""
+
+
+def test_where_vectors_are_refused_plain_loops_answer(told, tmp_path):
+    asked = {"model": told[1]["rbm"], "evidence": evidence("rbm")}
+    found = run_node(tmp_path, REFUSED, asked)
+    assert found["none"]
+    np.testing.assert_allclose(found["mean"], told[0]["rbm", "bp"]["mean"], atol=1e-4)
 
 
 def test_clamped_hidden_units_are_evidence(told, tmp_path):

@@ -196,40 +196,78 @@ export const link = {
   },
 };
 
-/** Runs work in slices of a frame, for as long as some of it is left. */
+/** Runs work in slices of a frame, for as long as some of it is left, and counts the frames. */
 export class Frames {
-  constructor(work) {
-    this.work = work;
-    this.waiting = false;
+  constructor(work, now = () => performance.now()) {
+    Object.assign(this, { work, now, waiting: false, meter: new Meter() });
   }
 
   wake() {
     if (this.waiting) return;
     this.waiting = true;
-    requestAnimationFrame(() => {
+    requestAnimationFrame((time) => {
       this.waiting = false;
-      if (this.work()) this.wake();
+      const start = this.now(),
+        more = this.work(time - (this.meter.frames.at(-1)?.time ?? time));
+      this.meter.add(time, this.now() - start);
+      if (more) this.wake();
     });
   }
 }
 
-/** Several runs of a model under one set of evidence, advanced a little in every frame. */
-export class Runs {
-  constructor(model, methods, show, options = {}) {
-    Object.assign(this, { model, methods, show, options, budget: 12 });
-    this.runs = {};
-    this.frames = new Frames(() => this._advance());
+/** How often the page was drawn, and how long its own work held a frame up, over the last second. */
+export class Meter {
+  constructor() {
+    this.frames = [];
   }
 
-  /** Begin anew with this evidence. */
+  add(time, work) {
+    const last = this.frames.at(-1);
+    // After a pause the count begins anew: nothing was to be drawn.
+    if (last && time - last.time > 500) this.frames = [];
+    this.frames.push({ time, work });
+    while (time - this.frames[0].time > 1000) this.frames.shift();
+  }
+
+  /** Frames a second; null until half a second was seen. */
+  get rate() {
+    const { frames } = this,
+      span = frames.length ? frames.at(-1).time - frames[0].time : 0;
+    return span < 500 ? null : (1000 * (frames.length - 1)) / span;
+  }
+
+  get longest() {
+    return Math.max(0, ...this.frames.map((frame) => frame.work));
+  }
+
+  get text() {
+    return this.rate === null
+      ? ""
+      : `${Math.round(this.rate)} frames a second, work of up to ${this.longest.toFixed(0)} ms in each.`;
+  }
+}
+
+/**
+ * Several runs of a model under one set of evidence, advanced a little in every frame: single rounds
+ * until `budget` milliseconds have passed, so that a frame is late by one round at most.
+ */
+export class Runs {
+  constructor(model, methods, show, options = {}, now = () => performance.now()) {
+    Object.assign(this, { model, methods, show, options, now, budget: 8, turn: 0, runs: {} });
+    this.later = {}; // by name: what runs when the methods of `after` are done, {after, make}
+    this.frames = new Frames((gap) => this._advance(gap), now);
+  }
+
+  /** Begin anew with this evidence; a run is made when its turn comes. */
   ask(evidence) {
     this.evidence = evidence;
+    for (const run of Object.values(this.runs)) run.release?.();
     this.runs = {};
-    for (const method of this.methods) this.runs[method] = this._new(method);
     this.frames.wake();
   }
 
   _new(method) {
+    if (this.later[method]) return this.later[method].make(this.evidence);
     try {
       return this.model.run(method, this.evidence, this.options[method] || {});
     } catch (error) {
@@ -238,34 +276,52 @@ export class Runs {
   }
 
   get settled() {
-    return Object.values(this.runs).every((run) => run.done);
+    return this._names().every((name) => this.runs[name]?.done);
   }
 
-  /** A frame's worth of rounds: the method in view first, then the others in turn. */
-  _advance() {
-    const open = this.methods.filter((method) => !this.runs[method].done),
-      until = performance.now() + this.budget;
-    this.turn = (this.turn || 0) + 1;
+  _names() {
+    return [...this.methods, ...Object.keys(this.later)];
+  }
+
+  _open(name) {
+    const run = this.runs[name];
+    if (run) return !run.done && !run.waiting;
+    return (this.later[name]?.after || []).every((other) => this.runs[other]?.done);
+  }
+
+  /** The method whose turn it is: the one in view every other time; null when none has work. */
+  _next() {
+    const open = this._names().filter((name) => this._open(name));
+    if (!open.length) return null;
+    this.turn += 1;
+    if (open.includes(this.first) && this.turn % 2) return this.first;
     const rest = open.filter((method) => method !== this.first);
-    const order = [
-      ...open.filter((method) => method === this.first),
-      ...rest.slice(this.turn % (rest.length || 1)),
-      ...rest.slice(0, this.turn % (rest.length || 1)),
-    ];
-    const moved = [];
-    for (const method of order) {
-      const left = until - performance.now();
-      if (left <= 0) break;
-      this.runs[method].settle(method === this.first ? 0.6 * left : left / 2);
-      moved.push(method);
-    }
-    this.show(moved);
+    return rest.length ? rest[(this.turn >> 1) % rest.length] : this.first;
+  }
+
+  /** A frame's worth of rounds; less of them where frames come late, `gap` milliseconds apart. */
+  _advance(gap = 0) {
+    this.budget = gap > 20 ? Math.max(2, this.budget / 2) : Math.min(8, this.budget + 1);
+    const until = this.now() + this.budget,
+      moved = new Set();
+    this.turn = 2 * (this.turn >> 1); // the method in view goes first
+    do {
+      const method = this._next();
+      if (method === null) break;
+      if (this.runs[method]) this.runs[method].step();
+      else this.runs[method] = this._new(method);
+      moved.add(method);
+    } while (this.now() < until);
+    this.show([...moved]);
     return !this.settled;
   }
 
   /** All rounds at once: for tests and for answers that something else waits for. */
   finish() {
-    for (const run of Object.values(this.runs)) if (!run.done) run.settle();
+    for (const method of this.methods) {
+      this.runs[method] ??= this._new(method);
+      if (!this.runs[method].done) this.runs[method].settle();
+    }
     this.show(this.methods);
   }
 }
@@ -408,13 +464,20 @@ export function frame(root, page) {
     el("div", {}, el("h1", { text: page.title }), el("p", { class: "lede", text: page.lede })),
     el("div", { class: "bar" }, tour, share, toggle),
   );
-  const foot = el("footer", {}, el("p", { class: "small", text: page.small }), said);
+  const pace = el("p", { class: "small pace" });
+  const foot = el("footer", {}, el("p", { class: "small", text: page.small }), pace, said);
+  if (page.meter) setInterval(() => root.isConnected && tellPace(pace, page.meter), 500);
   root.classList.add("explore");
   theme(preferred.matches ? "dark" : "light");
   preferred.addEventListener("change", (event) => theme(event.matches ? "dark" : "light"));
   root.replaceChildren(
     el("div", { class: "frame" }, head, ...[page.view, page.more].filter(Boolean), foot),
   );
+}
+
+/** The pace of the page, where it is known. */
+function tellPace(node, meter) {
+  if (meter.text) node.textContent = meter.text;
 }
 
 function startTour(root, steps, opener) {

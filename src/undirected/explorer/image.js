@@ -1,6 +1,6 @@
 /** Image models: paint what is known, see what the model makes of the rest. */
 
-import { completion } from "./inference.js";
+import { Completion } from "./inference.js";
 import {
   METHODS,
   Palette,
@@ -47,6 +47,8 @@ export class ImageView {
       tempered: { chains: 6, iterations: heavy ? 300 : 1000 },
     };
     this.runs = new Runs(model, this.methods, (moved) => this._progress(moved), limits);
+    const after = ["bp", "mf"].filter((method) => this.methods.includes(method));
+    if (!model.remote) this.runs.later.best = { after, make: (e) => this._complete(e) };
     this._build();
     this._restore(this.root.keep.read());
     root.addEventListener("theme", () => {
@@ -338,7 +340,6 @@ export class ImageView {
   ask() {
     this.runs.first = this.primary;
     this.runs.ask(this.evidence());
-    this.finished = 0;
     if (this.chain) this._startWalk();
     this.draw();
     clearTimeout(this.saving);
@@ -476,37 +477,50 @@ export class ImageView {
       );
     }
     [this.unitCanvas.width, this.unitCanvas.height] = [this.tiles.width, this.tiles.height];
+    this.drawnUnits = [];
   }
 
+  /** Units that look other than before. */
   _drawUnits(hidden) {
     if (!this.unitCanvas) return;
-    const { rows, cols, across } = this,
-      gap = 2,
-      context = this.unitCanvas.getContext("2d");
-    context.clearRect(0, 0, this.tiles.width, this.tiles.height);
+    const focused = document.activeElement === this.unitCanvas;
     for (let j = 0; j < this.model.J; j++) {
-      const x = (j % across) * (cols + gap),
-        y = Math.floor(j / across) * (rows + gap);
-      context.globalAlpha = 0.12 + 0.88 * (hidden ? hidden[j] : 1);
-      context.drawImage(this.tiles, x, y, cols + gap, rows + gap, x, y, cols + gap, rows + gap);
-      const held =
-        j < this.model.H ? this.hidden.get(j) : this.component === j - this.model.H ? 1 : undefined;
-      if (held === undefined && !(j === this.unit && document.activeElement === this.unitCanvas))
-        continue;
-      context.globalAlpha = 1;
-      context.strokeStyle = `rgb(${held === undefined ? this.palette.ink : this.palette.accent})`;
-      context.setLineDash(held === 0 ? [2, 2] : []);
-      context.lineWidth = 2;
-      context.strokeRect(x + 1, y + 1, cols, rows);
+      const level = Math.round(255 * (0.12 + 0.88 * (hidden ? hidden[j] : 1)));
+      const held = this._held(j) ?? (focused && j === this.unit ? "here" : "");
+      if (this.drawnUnits[j] === `${level} ${held}`) continue;
+      this.drawnUnits[j] = `${level} ${held}`;
+      this._drawUnit(j, level / 255, held);
     }
+  }
+
+  /** 1 where unit j is held on, 0 where off; undefined where it is free. */
+  _held(j) {
+    const { H } = this.model;
+    if (j < H) return this.hidden.get(j);
+    return this.component === j - H ? 1 : undefined;
+  }
+
+  _drawUnit(j, alpha, held) {
+    const wide = this.cols + 2,
+      high = this.rows + 2,
+      x = (j % this.across) * wide,
+      y = Math.floor(j / this.across) * high;
+    const context = this.unitCanvas.getContext("2d");
+    context.clearRect(x, y, wide, high);
+    context.globalAlpha = alpha;
+    context.drawImage(this.tiles, x, y, wide, high, x, y, wide, high);
     context.globalAlpha = 1;
+    if (held === "") return;
+    context.strokeStyle = `rgb(${held === "here" ? this.palette.ink : this.palette.accent})`;
+    context.setLineDash(held === 0 ? [2, 2] : []);
+    context.lineWidth = 2;
+    context.strokeRect(x + 1, y + 1, this.cols, this.rows);
   }
 
   _tellUnit() {
     const j = this.unit,
-      p = this.beliefs?.[this.primary]?.hidden[j];
-    const held =
-      j < this.model.H ? this.hidden.get(j) : this.component === j - this.model.H ? 1 : undefined;
+      p = this.beliefs?.[this.primary]?.hidden[j],
+      held = this._held(j);
     const how =
       held === undefined
         ? `on with ${p === undefined ? "–" : percent(p)}`
@@ -559,23 +573,26 @@ export class ImageView {
 
   _progress(moved) {
     this.beliefs = this.beliefs || {};
+    const { runs } = this.runs;
     for (const method of moved)
-      if (!this.runs.runs[method].refused) this.beliefs[method] = this.runs.runs[method].beliefs();
-    this.draw(moved);
+      if (method !== "best" && !runs[method].refused) this.beliefs[method] = runs[method].beliefs();
+    this.draw(moved.filter((method) => method !== "best"));
     if (!this.chain && !this.model.remote && moved.includes("gibbs"))
-      this._drawState(this.walk.canvas, this.runs.runs.gibbs.state());
-    const starts = ["bp", "mf"].filter((method) => this.runs.runs[method]?.done);
-    if (!this.model.remote && starts.length > this.finished) this._complete(starts);
+      this._drawState(this.walk.canvas, runs.gibbs.state());
+    if (moved.includes("best")) this._showBest(runs.best);
   }
 
-  /** A good completion from the methods that have settled; again when another has. */
-  _complete(methods) {
-    this.finished = methods.length;
-    const starts = methods.map((method) => this.beliefs[method].mean);
-    const found = completion(this.model, this.evidence(), starts);
-    this.bestState = found.x;
-    this.best.status.textContent = `log weight ${digits(found.value)}`;
-    this._drawState(this.best.canvas, found.x);
+  /** A good completion, from the methods that have settled. */
+  _complete(evidence) {
+    const starts = ["bp", "mf"].map((method) => this.beliefs[method]?.mean).filter(Boolean);
+    return new Completion(this.model, evidence, starts);
+  }
+
+  _showBest({ x, value }) {
+    if (!x) return;
+    this.bestState = x;
+    this.best.status.textContent = `log weight ${digits(value)}`;
+    this._drawState(this.best.canvas, x);
   }
 
   _startWalk() {
@@ -639,7 +656,7 @@ export class ImageView {
         );
     }
     const main = all[this.primary]?.mean || new Float64Array(this.size).fill(0.5);
-    if (!moved.length || moved.includes(this.primary) || spread) {
+    if (moved.includes(this.primary) || spread) {
       drawPixels(this.canvas, this.rows, this.cols, (i) => this._colour(main, i, view, spread));
       this._drawUnits(all[this.primary]?.hidden);
     }

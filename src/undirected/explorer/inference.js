@@ -5,6 +5,8 @@
  * at a time, and read by `beliefs()`, so that a page can show a model while it settles.
  */
 
+import { kernelsOf } from "./kernels.js";
+
 export const FAR = 1e9; // the logarithm of 0: beyond any sum of fields, and finite
 
 // ---------------------------------------------------------------- numbers
@@ -228,6 +230,9 @@ function lineNodes(kind, l, r, odds, weight) {
  *   precision r, hiddenBias c, offset.
  */
 export class Harmonium {
+  static LARGE = 20000; // weights from which on single precision and vectors pay
+  static STEEPEST = 40; // largest weight for which products of odds are safe in single precision
+
   constructor(spec) {
     this.kinds = spec.variables.map((v) => v.kind);
     this.widths = spec.variables.map((v) => (v.kind === "category" ? v.states : 1));
@@ -253,6 +258,14 @@ export class Harmonium {
     let steepest = 0;
     for (const w of this.weights) steepest = Math.max(steepest, Math.abs(w));
     this.steepest = steepest;
+    this.vectors = this.weights.length >= Harmonium.LARGE;
+  }
+
+  /** Loops over the weights in single precision, for models that are large enough; or null. */
+  get kernels() {
+    if (!this.vectors) return null;
+    if (this._kernels === undefined) this._kernels = kernelsOf(this.weights, this.n, this.J);
+    return this._kernels;
   }
 
   /** exp(W) and exp(W / 2), computed once. */
@@ -280,7 +293,10 @@ export class Harmonium {
     const why = this.refusal(method);
     if (why) throw new Error(why);
     const known = new Known(this, evidence);
-    if (method === "bp") return new HarmoniumBP(this, known, options);
+    if (method === "bp") {
+      const quick = !options.damping && this.quickBP;
+      return quick ? new QuickBP(this, known, options) : new HarmoniumBP(this, known, options);
+    }
     if (method === "mf") return new HarmoniumMF(this, known, options);
     if (method === "tap") return new HarmoniumTAP(this, known, options);
     if (method === "exact") return new HarmoniumExact(this, known);
@@ -290,9 +306,16 @@ export class Harmonium {
     throw new Error(`no method ${method}`);
   }
 
+  /** Whether belief propagation has only odds of binary units, which the kernels take. */
+  get quickBP() {
+    const plain = !this.K && !this.hasLines && !this.hasCategories;
+    return plain && this.steepest <= Harmonium.STEEPEST && this.kernels !== null;
+  }
+
   /** Σ_j hidden unit's field from visible units x: W' x + c. */
   hiddenFields(x, out = new Float64Array(this.J)) {
-    const { J, weights } = this;
+    const { J, weights, kernels } = this;
+    if (kernels) return kernels.across(x, this.hiddenBias, out);
     out.set(this.hiddenBias);
     for (let u = 0; u < this.n; u++) {
       const value = x[u];
@@ -305,8 +328,9 @@ export class Harmonium {
 
   /** W h + b from hidden units h. */
   visibleFields(h, out = new Float64Array(this.n)) {
-    const { J, weights } = this,
+    const { J, weights, kernels } = this,
       on = [];
+    if (kernels) return kernels.down(h, this.fields, out);
     for (let j = 0; j < J; j++) if (h[j] !== 0) on.push(j);
     for (let u = 0; u < this.n; u++) {
       const at = u * J;
@@ -885,6 +909,121 @@ class HarmoniumBP extends Run {
   }
 }
 
+/**
+ * Belief propagation among binary units, in single precision, by the kernels. One array has the
+ * messages to visible units; those to hidden units are never written down, as a / d with
+ * a = s + O e and d = s + O they go straight into the products and into the answers, so that a
+ * round costs one division a pair. Odds O are kept as up / down, the larger of which is 1.
+ */
+class QuickBP extends Run {
+  constructor(model, known, { tolerance = 1e-4, iterations = 100 } = {}) {
+    super(tolerance, iterations);
+    Object.assign(this, { model, known, kernels: model.kernels });
+    this.group = Math.max(1, Math.min(16, Math.floor(80 / (model.steepest + 0.7))));
+    this._reduce();
+    this._start();
+  }
+
+  /** What is known goes into the fields of the rest. */
+  _reduce() {
+    const { model, known } = this;
+    const on = Float64Array.from(known.hidden, (value) => (value === 1 ? 1 : 0));
+    const fields = model.visibleFields(on);
+    this.rows = [];
+    this.offset = model.offset;
+    for (let j = 0; j < model.J; j++) this.offset += on[j] * model.hiddenBias[j];
+    for (let u = 0; u < model.n; u++) {
+      if (known.has[u]) this.offset += known.units[u] * fields[u];
+      else this.rows.push(u);
+    }
+    this.fields = Float64Array.from(this.rows, (u) => fields[u]);
+    this.hiddenBias = model.hiddenFields(known.units);
+  }
+
+  /** Neutral messages; a hidden unit that is held has spoken already, and says 1 from now on. */
+  _start() {
+    const { model, known, kernels, rows } = this;
+    kernels.take(this);
+    kernels.neutral();
+    const held = [];
+    known.hidden.forEach((value, j) => !Number.isNaN(value) && held.push(j));
+    for (const j of held) for (const u of rows) kernels.s[u * kernels.wide + j] = 1;
+    const half = Float64Array.from(known.hidden, (value) => (Number.isNaN(value) ? 0.5 : 0));
+    const all = kernels.down(half, new Float64Array(model.n), new Float64Array(model.n));
+    this.atRows = Float64Array.from(rows, (u) => all[u]);
+    const open = Float64Array.from(known.has, (value) => (value ? 0 : 0.5));
+    this.atCols = kernels.across(open, new Float64Array(model.J), new Float64Array(model.J));
+    this.up = new Float64Array(rows.length);
+    this.down = new Float64Array(rows.length);
+  }
+
+  /** The messages are not wanted any more. */
+  release() {
+    if (this.kernels.holder === this) this.kernels.holder = null;
+  }
+
+  /** Visible units to hidden ones. */
+  _tell(sums) {
+    this.kernels.take(this);
+    this.rows.forEach((_, i) => {
+      const field = this.fields[i] + this.atRows[i];
+      this.up[i] = Math.exp(Math.min(field, 0));
+      this.down[i] = Math.exp(-Math.max(field, 0));
+    });
+    this.kernels.tellAll(this.rows, this.up, this.down, this.group, sums);
+  }
+
+  step() {
+    const { kernels, known } = this,
+      beforeRows = Float64Array.from(this.atRows),
+      before = Float64Array.from(this.atCols);
+    this._tell(this.atCols);
+    kernels.c.fill(0);
+    kernels.q.fill(1);
+    for (let j = 0; j < this.model.J; j++) {
+      if (!Number.isNaN(known.hidden[j])) continue;
+      const field = this.hiddenBias[j] + this.atCols[j];
+      kernels.c[j] = Math.exp(Math.min(field, 0));
+      kernels.q[j] = Math.exp(-Math.max(field, 0));
+    }
+    kernels.answerAll(this.rows, this.up, this.down, this.group, this.atRows);
+    this.change = Math.max(largest(this.atCols, before), largest(this.atRows, beforeRows));
+    this.rounds += 1;
+    return this.change;
+  }
+
+  beliefs() {
+    const { model, known } = this,
+      mean = Float64Array.from(known.units);
+    this.rows.forEach((u, i) => (mean[u] = sigmoid(this.fields[i] + this.atRows[i])));
+    const f = this.hiddenBias.map((bias, j) => bias + this.atCols[j]);
+    return {
+      mean,
+      variance: mean.map((m, u) => (known.has[u] ? 0 : m * (1 - m))),
+      hidden: model.hiddenMeans(f, known),
+    };
+  }
+
+  /** The Bethe value, the hidden units with what visible ones would send now. */
+  logZ() {
+    const { model, known, kernels } = this,
+      sums = new Float64Array(model.J);
+    this._tell(sums);
+    let total = this.offset;
+    for (let j = 0; j < model.J; j++)
+      if (Number.isNaN(known.hidden[j])) total += softplus(this.hiddenBias[j] + sums[j]);
+    this.rows.forEach((u, i) => {
+      const own = this.fields[i] + this.atRows[i];
+      total += softplus(own);
+      for (let j = 0; j < model.J; j++) {
+        const m = Math.log(kernels.s[u * kernels.wide + j]);
+        total -= message(own - m, m);
+      }
+    });
+    return total;
+  }
+}
+
 // The two inner loops: plain functions of arrays, which a browser compiles best.
 
 /** (s + O e) / (s + O) for messages s of one unit with odds O, multiplied into `product`. */
@@ -1059,8 +1198,13 @@ class HarmoniumTAP extends Run {
 
   /** Σ W² var at every unit. */
   _reactions(variance) {
-    const { n, J, weights } = this.model,
+    const { n, J, weights, kernels } = this.model,
       out = new Float64Array(n + J);
+    if (kernels) {
+      kernels.down(variance.subarray(n), new Float64Array(n), out.subarray(0, n), true);
+      kernels.across(variance.subarray(0, n), new Float64Array(J), out.subarray(n), true);
+      return out;
+    }
     for (let u = 0; u < n; u++) {
       const v = variance[u],
         at = u * J;
@@ -1384,15 +1528,31 @@ class Chains extends Run {
 }
 
 /**
- * A good joint completion: greedy ascent in turn of both layers from several starts, then of single
- * variables with the hidden units summed out; the best by log p(v).
+ * A good joint completion, by steps of a run: greedy ascent in turn of both layers from every start,
+ * then of single binary units with the hidden ones summed out, from the best start by log p(v), or
+ * from each of them where the model is small. `x` and `value` are the best so far.
  */
-export function completion(model, evidence, starts) {
-  const known = new Known(model, evidence);
-  const small = model.n * model.J < 50000;
-  let best = null,
-    top = -Infinity;
-  for (const start of starts) {
+export class Completion extends Run {
+  constructor(model, evidence, starts) {
+    super(0, Infinity);
+    Object.assign(this, { model, known: new Known(model, evidence), value: -Infinity, x: null });
+    this.small = model.n * model.J < 50000;
+    this.todo = starts.map((start) => () => this._ascend(start));
+  }
+
+  step() {
+    this.rounds += 1;
+    this.todo.shift()?.();
+    if (!this.todo.length) this.change = 0;
+    return this.change;
+  }
+
+  _keep(x, value) {
+    if (value > this.value) [this.x, this.value] = [x, value];
+  }
+
+  _ascend(start) {
+    const { model, known } = this;
     let x = sharpen(model, known, Float64Array.from(start));
     for (let pass = 0; pass < 30; pass++) {
       const h = model.hiddenMeans(model.hiddenFields(x), known);
@@ -1400,10 +1560,50 @@ export function completion(model, evidence, starts) {
       if (largest(next, x) === 0) break;
       x = next;
     }
-    const value = small ? climb(model, known, x) : model.logWeight(x, known);
-    if (value > top) [best, top] = [x, value];
+    this._keep(x, model.logWeight(x, known));
+    if (this.small) this.todo.push(...this._climb(Float64Array.from(x), 3));
+    else if (!this.todo.length) this.todo.push(...this._climb(this.x, 1));
   }
-  return { x: best, value: small ? top : climb(model, known, best, 1) };
+
+  /** Jobs that flip single units while log p(v) grows, a few units each. */
+  _climb(x, passes) {
+    const { model, known } = this,
+      now = { x, f: model.hiddenFields(x), moved: new Float64Array(model.J) };
+    now.value = model.logWeight(x, known);
+    now.log = model.hiddenLogSum(now.f, known);
+    const free = [];
+    for (let g = 0; g < model.kinds.length; g++)
+      if (!known.has[g] && model.kinds[g] === "binary") free.push(model.first[g]);
+    const jobs = [],
+      size = Math.ceil(10000 / model.J);
+    for (let pass = 0; pass < passes; pass++)
+      for (let at = 0; at < free.length; at += size)
+        jobs.push(() => this._flip(now, free.slice(at, at + size)));
+    return jobs;
+  }
+
+  _flip(now, units) {
+    const { model, known } = this,
+      { x, f, moved } = now;
+    for (const u of units) {
+      const sign = 1 - 2 * x[u],
+        at = u * model.J;
+      for (let j = 0; j < model.J; j++) moved[j] = f[j] + sign * model.weights[at + j];
+      const log = model.hiddenLogSum(moved, known),
+        gain = sign * model.fields[u] + log - now.log;
+      if (gain <= 1e-12) continue;
+      x[u] = 1 - x[u];
+      f.set(moved);
+      now.log = log;
+      now.value += gain;
+    }
+    this._keep(x, now.value);
+  }
+}
+
+/** A completion and its log p(v), all steps at once. */
+export function completion(model, evidence, starts) {
+  return new Completion(model, evidence, starts).settle();
 }
 
 /** The best state of every free variable alone: of means, or of fields. */
@@ -1424,32 +1624,6 @@ function sharpen(model, known, values, fields = false) {
     }
   }
   return x;
-}
-
-/** Flip single binary units while log p(v) grows; returns it. */
-function climb(model, known, x, passes = 3) {
-  const f = model.hiddenFields(x),
-    moved = new Float64Array(model.J);
-  let value = model.logWeight(x, known);
-  for (let pass = 0; pass < passes; pass++) {
-    let better = false;
-    for (let g = 0; g < model.kinds.length; g++) {
-      if (known.has[g] || model.kinds[g] !== "binary") continue;
-      const u = model.first[g],
-        sign = 1 - 2 * x[u],
-        at = u * model.J;
-      for (let j = 0; j < model.J; j++) moved[j] = f[j] + sign * model.weights[at + j];
-      const gain =
-        sign * model.fields[u] + model.hiddenLogSum(moved, known) - model.hiddenLogSum(f, known);
-      if (gain <= 1e-12) continue;
-      x[u] = 1 - x[u];
-      f.set(moved);
-      value += gain;
-      better = true;
-    }
-    if (!better) break;
-  }
-  return value;
 }
 
 // ---------------------------------------------------------------- factor graphs

@@ -38,6 +38,7 @@ export function mount(root, payload, keep = link) {
     more: Object.keys(payload.history || {}).length ? learningPart(payload.history) : null,
     state: () => view.state(),
     tour: () => view.tour(),
+    meter: view.runs?.frames.meter,
   });
   root.view = view;
   return view;

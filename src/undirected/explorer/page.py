@@ -16,6 +16,7 @@ from undirected.core.files import atomic_write
 from undirected.explorer.views import payload_of
 
 SCRIPTS = (
+    "kernels.js",
     "inference.js",
     "remote.js",
     "dom.js",

@@ -77,8 +77,18 @@ class RemoteRun {
     return this.seen;
   }
 
-  settle() {
+  get waiting() {
+    return !this.arrived;
+  }
+
+  /** The answer counts from the frame on that shows it. */
+  step() {
     this.seen = this.arrived;
+    this.rounds += 1;
+  }
+
+  settle() {
+    this.step();
     return this;
   }
 

@@ -248,14 +248,14 @@ export class TableView {
       if (!run.refused) this.answers[method] = this.columns.answers(run.beliefs());
     }
     this._drawAll();
-    if (this.runs.runs[this.primary].done && !this.explained) this._explain();
+    if (this.runs.runs[this.primary]?.done && !this.explained) this._explain();
   }
 
   _drawAll() {
     const own = this.answers[this.primary];
     if (!own) return;
     const others = this.methods.filter(
-      (m) => m !== "gibbs" && m !== this.primary && this.answers[m] && !this.runs.runs[m].refused,
+      (m) => m !== "gibbs" && m !== this.primary && this.answers[m] && !this.runs.runs[m]?.refused,
     );
     this.parts.forEach((part, i) =>
       part.draw(
@@ -263,8 +263,10 @@ export class TableView {
         others.map((m) => [m, this.answers[m][i]]),
       ),
     );
-    const run = this.runs.runs[this.primary],
-      logZ = run.refused ? NaN : run.done && run.logZ ? run.logZ() : NaN;
+    const run = this.runs.runs[this.primary];
+    if (!run) return;
+    if (run.done && run.logZ) run.value ??= run.logZ();
+    const logZ = run.value ?? NaN;
     this.status.textContent = `${METHODS[this.primary]}: ${statusOf(run)}${Number.isFinite(logZ) ? `; log weight of what is known ${digits(logZ)}` : ""}`;
   }
 

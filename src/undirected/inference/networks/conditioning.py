@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from undirected.inference.networks.cliques import CliqueTree
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import Inconsistent
@@ -18,7 +19,9 @@ MOST_SLICES = 2**14
 """More states of a cutset are not tried."""
 
 
-def choose_cutset(tree: CliqueTree, most: int, most_work: float = inf) -> tuple[int, ...] | None:
+def choose_cutset(
+    tree: CliqueTree, most: int, most_work: float = inf, deadline: float = inf
+) -> tuple[int, ...] | None:
     """Variables to condition on so that messages need at most so many entries.
 
     Each next one is the variable of the largest table that leaves the least total work; where that
@@ -26,6 +29,9 @@ def choose_cutset(tree: CliqueTree, most: int, most_work: float = inf) -> tuple[
 
     Returns:
         The variables, none where the messages fit as they are; None where no cutset is small.
+
+    Raises:
+        OutOfTime: the deadline passed.
     """
     cut: list[int] = []
     slices = 1
@@ -37,7 +43,10 @@ def choose_cutset(tree: CliqueTree, most: int, most_work: float = inf) -> tuple[
         options = [v for v in options if slices_after[v] <= MOST_SLICES]
         if not options:
             return None
-        cost = {v: sliced(tree, (v,)).work() * slices_after[v] for v in options}
+        cost = {}
+        for v in options:
+            check_time(deadline)
+            cost[v] = sliced(tree, (v,)).work() * slices_after[v]
         v = min(options, key=cost.__getitem__)
         if cost[v] > most_work:
             return None

@@ -18,15 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from undirected.core.errors import UndirectedError
+from undirected.inference.networks.beliefs import reduced, sources
 from undirected.inference.networks.cliques import Clique
-from undirected.inference.networks.junction_tree import (
-    TINY,
-    JunctionTree,
-    Message,
-    normalised,
-    reduced,
-    sources,
-)
+from undirected.inference.networks.junction_tree import JunctionTree
+from undirected.inference.networks.messages import TINY, Message, normalised
 from undirected.inference.networks.simplify import Inconsistent
 
 Scope = tuple[int, ...]

@@ -12,9 +12,10 @@ from math import inf, log2
 import numpy as np
 from jaxtyping import Float, Int
 
-from undirected.inference.networks import approximate, conditioning
-from undirected.inference.networks.blocks import THREADS, OutOfTime
+from undirected.inference.networks import approximate_marginals, approximate_states, conditioning
+from undirected.inference.networks.blocks import THREADS
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
+from undirected.inference.networks.clock import OutOfTime
 from undirected.inference.networks.marginal_map import climb
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import Order, find_order
@@ -32,6 +33,10 @@ SEARCH_RATE = 0.2
 FIRST_SHARE, GIVEN_UP = 0.1, 90.0
 """Of the time that is left: for the first order; and log2 of the entries of all its tables at which
 no better one is looked for."""
+PLAN_SHARE = 0.3
+"""Of the time that is left: what the plan for one order may take."""
+LATEST_SHARE = 0.5
+"""Of the time that is left: when even the first order is given up."""
 AT_ONCE = 0.05
 """Of the time that is left: what a part may take to be done before others are planned."""
 CANDIDATES = 8
@@ -117,12 +122,11 @@ def answer(
     last = maximised if task == "mmap" else frozenset()
     try:
         until = time.monotonic() + FIRST_SHARE * budget.left
-        first = find_order(network.cardinalities, network.scopes, until, restarts=0, last=last)
+        sizes, scopes = network.cardinalities, network.scopes
+        latest = time.monotonic() + LATEST_SHARE * budget.left
+        first = find_order(sizes, scopes, until, restarts=0, last=last, latest=latest)
         if first is not None and first.cost <= max(EASY, log2(len(network.cardinalities) + 1) + 4):
-            # Nothing else would be faster, so the plan is not asked how long it takes.
-            tree = clique_tree(network.cardinalities, network.scopes, first, last, task != "map")
-            plan = Plan(tree, (), 0.0, _method(first))
-            found = _exact(network, task, budget, plan, maximised, ALONE)
+            found = _at_once(network, task, budget, maximised, last, first)
             return found or _approximate(network, task, budget, maximised)
         parts = grouped(network, first)
     except KeyboardInterrupt:
@@ -131,6 +135,26 @@ def answer(
         hopeless = first is None or first.cost > GIVEN_UP
         return _whole(network, task, budget, maximised, last, hopeless)
     return _by_parts(network, task, budget, maximised, parts)
+
+
+def _at_once(
+    network: Network,
+    task: str,
+    budget: Budget,
+    maximised: frozenset[int],
+    last: frozenset[int],
+    order: Order,
+) -> Outcome | None:
+    """The answer of the tree of an easy order; None where it is not there in time.
+
+    Nothing else would be faster, so no plan is asked how long it takes.
+    """
+    sizes, until = network.cardinalities, time.monotonic() + ALONE * budget.left
+    try:
+        tree = clique_tree(sizes, network.scopes, order, last, task != "map", until)
+    except OutOfTime:
+        return None
+    return _exact(network, task, budget, Plan(tree, (), 0.0, _method(order)), maximised, ALONE)
 
 
 def _whole(
@@ -187,14 +211,18 @@ def plan_exact(
             rate=RATES[task] * SEARCH_RATE,
             known=order,
             close=close,
+            latest=begun + LATEST_SHARE * whole,
         )
         if order is None or order.width > HOPELESS:
             return None
         close.sort(key=lambda one: one.cost)
-        for one in [order, *close[:CANDIDATES]]:
-            plan = plan_tree(network, task, budget, one, last)
-            if plan is not None:
-                return plan
+        try:
+            for one in [order, *close[:CANDIDATES]]:
+                plan = plan_tree(network, task, budget, one, last)
+                if plan is not None:
+                    return plan
+        except OutOfTime:
+            return None
         del close[:CANDIDATES]
         affordable = EXACT_SHARE * budget.left
         if 2.0 ** (order.cost - FAR) * RATES[task] > affordable:
@@ -205,14 +233,19 @@ def plan_exact(
 def plan_tree(
     network: Network, task: str, budget: Budget, order: Order, last: frozenset[int]
 ) -> Plan | None:
-    """The tree of an order, None where it would not be done within the budget."""
-    rate = RATES[task]
-    tree = clique_tree(network.cardinalities, network.scopes, order, last, task != "map")
+    """The tree of an order, None where it would not be done within the budget.
+
+    Raises:
+        OutOfTime: the plan itself takes too long.
+    """
+    rate, until = RATES[task], time.monotonic() + PLAN_SHARE * budget.left
+    sizes, scopes = network.cardinalities, network.scopes
+    tree = clique_tree(sizes, scopes, order, last, task != "map", until)
     affordable = EXACT_SHARE * budget.left
     if tree.work(THREADS) * rate > affordable:
         return None  # a cutset never makes it less work
     most = THREADS * affordable / rate if rate else inf
-    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY, most)
+    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY, most, until)
     if cut is None or (cut and task == "mmap"):
         return None
     cost = 2.0 ** conditioning.work(tree, cut, THREADS) * rate
@@ -356,7 +389,7 @@ def _approximate(network: Network, task: str, budget: Budget, maximised: frozens
 
 
 def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
-    found = approximate.marginals(network, budget.deadline, budget.memory, budget.seed)
+    found = approximate_marginals.marginals(network, budget.deadline, budget.memory, budget.seed)
     notes = [found.note] if found.note else []
     exact = found.upper - found.lower <= 1e-9 * max(abs(found.log_z), 1.0)
     return Outcome(
@@ -365,7 +398,7 @@ def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> O
 
 
 def _best_state(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
-    found = approximate.best_state(network, budget.deadline, budget.memory, budget.seed)
+    found = approximate_states.best_state(network, budget.deadline, budget.memory, budget.seed)
     exact = found.upper <= found.value + 1e-9 * max(abs(found.value), 1.0)
     return Outcome(found.value, None, found.state, found.value, found.upper, exact, found.method)
 
@@ -378,7 +411,7 @@ def _marginal_map(network: Network, budget: Budget, maximised: frozenset[int]) -
 
     def value(state: Int[np.ndarray, " n"]) -> float:
         until = min(budget.deadline, time.monotonic() + whole / 10)
-        fixed = simplify(network, {v: int(state[v]) for v in maximised}, wanted=())
+        fixed = simplify(network, {v: int(state[v]) for v in maximised}, (), until)
         found = answer(fixed.network, "pr", replace(budget, deadline=until))
         proven.append(found.exact)
         return found.value
