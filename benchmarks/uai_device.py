@@ -79,8 +79,7 @@ def main() -> None:
         grid(run, side, given.quick)
         run.save()
     if not given.no_problems:
-        unpack(given.problems)
-        for model in problems(given.problems, "mar", given.only):
+        for model in problems(unpack(given.problems), "mar", given.only):
             if model.stem in names:
                 problem(run, model)
                 run.save()

@@ -37,13 +37,15 @@ def pyagrum(sizes, scopes, tables, given):
         array = np.array(table).reshape([sizes[v] for v in scope])
         array = array.transpose([scope.index(v) for v in place])
         key = tuple(place)
-        joined[key] = joined[key] * array if key in joined else array
+        array = joined[key] * array if key in joined else array
+        # Its products overflow where weights are large; the largest one of each table is 1 here.
+        joined[key] = array / array.max()
     for scope, array in joined.items():
         factor = net.addFactor([str(v) for v in scope])
         # The peer's axes run the other way round.
         names = list(factor.names)
         order = [scope.index(int(name)) for name in reversed(names)]
-        factor[:] = array.transpose(order)
+        factor[:] = np.ascontiguousarray(array.transpose(order))
     engine = gum.ShaferShenoyMRFInference(net)
     if given:
         engine.setEvidence({str(v): x for v, x in given.items()})
@@ -77,7 +79,7 @@ def pgmpy(sizes, scopes, tables, given):
 
 
 def toulbar2(sizes, scopes, tables, seconds):
-    """The best state found in the time."""
+    """The best state found in the time; says so where its bound proves it."""
     from math import log
 
     import pytoulbar2
@@ -89,7 +91,11 @@ def toulbar2(sizes, scopes, tables, seconds):
         costs = [-log(w) if w > 0 else 1e6 for w in table]
         problem.AddFunction([str(v) for v in scope], costs)
     found = problem.Solve(timeLimit=seconds)
-    return None if found is None else found[0]
+    if found is None:
+        return None
+    if abs(found[1] - problem.GetDDualBound()) < 2e-6:
+        print("proved")
+    return found[0]
 
 
 def main() -> None:
@@ -100,6 +106,8 @@ def main() -> None:
             scopes.append([v])
             tables.append([1.0 if k == x else 0.0 for k in range(sizes[v])])
         state = toulbar2(sizes, scopes, tables, int(float(sys.argv[6])))
+        if state is None:
+            sys.exit("toulbar2 found no state")
         line = "MAP\n" + " ".join(map(str, [len(state), *state]))
     else:
         own = {"pyagrum": pyagrum, "pgmpy": pgmpy}[engine]

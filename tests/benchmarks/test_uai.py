@@ -1,12 +1,14 @@
 """Scores of UAI answers, from numbers worked out by hand."""
 
+import tarfile
 from math import log, sqrt
 
 import numpy as np
 import pytest
 from benchmarks.uai import page, score
-from benchmarks.uai.run import Result, rows
+from benchmarks.uai.run import ARCHIVE, Kept, Result, problems, proofs, rows, unpack
 
+from undirected.core.errors import DataNotFound
 from undirected.io.uai import UaiModel, write_marginals, write_partition, write_state
 
 MODEL = UaiModel((2, 3), ((0, 1), (1,)), (np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0, 0.0])))
@@ -62,6 +64,17 @@ def test_rows_and_bars():
     assert page.chart({"ours": 70.0, "peer": 30.0}).count("<rect") == 2
 
 
+def test_means_without_the_doubtful_references():
+    results = [
+        Result("Grids_1", "ours", "pr", 90.0, 1.0),
+        Result("relational_4", "ours", "pr", 10.0, 3.0),
+    ]
+    record = {"rows": [vars(row) for row in rows(results)]}
+    found = page.by_family(record)["pr"]
+    assert found["all"] == {"ours": 50.0}
+    assert found["all but relational"] == {"ours": 90.0}
+
+
 def test_peers_have_a_column_of_the_page():
     results = [
         Result("Grids_1", "ours", "mar", 90.0, 1.0),
@@ -71,3 +84,51 @@ def test_peers_have_a_column_of_the_page():
     assert page.contestants(record, "mar") == ["pgmpy"]
     assert page.family_lines(record, "mar")[-1] == "| Grids | 1 | 90.0 | 1.0 | 40.0 |"
     assert page.contestants(record, "map") == []
+
+
+def test_results_are_kept_for_their_limits_and_their_source(tmp_path):
+    file, limits = tmp_path / "results.jsonl", {"seconds": 20.0, "cores": 2, "only": ""}
+    ours, peer = Result("Grids_1", "ours", "mar", 90.0, 1.0), Result("DBN_1", "pgmpy", "mar", 1, 2)
+    kept = Kept(file, limits, "a")
+    kept.add(ours)
+    kept.add(peer)
+    same = Kept(file, limits | {"only": "Grids"}, "a")
+    assert same.find("ours", "mar", "Grids_1") == ours
+    assert same.find("ours", "mar", "Grids_2") is None
+    changed = Kept(file, limits, "b")
+    assert changed.find("ours", "mar", "Grids_1") is None
+    assert changed.find("pgmpy", "mar", "DBN_1") == peer
+    assert Kept(file, limits | {"cores": 1}, "a").find("pgmpy", "mar", "DBN_1") is None
+    assert Kept(file, limits, "a", fresh=True).find("pgmpy", "mar", "DBN_1") is None
+
+
+def test_states_that_a_peer_proves():
+    def one(problem, who, gap, proved=False):
+        return Result(problem, who, "map", 50.0, 1.0, gap, "", proved)
+
+    results = [
+        one("Grids_1", "toulbar2", 0.0, True),
+        one("Grids_2", "toulbar2", 0.0, True),
+        one("Grids_3", "toulbar2", 0.2),
+        one("Grids_1", "ours", 0.0),
+        one("Grids_2", "ours", 0.001),
+        one("Grids_3", "ours", 0.3),
+    ]
+    text = "toulbar2 proves its state on 2 problems; ours: as good on 1, not on Grids_2"
+    assert proofs(results) == [text]
+    assert proofs(results[2:]) == []
+
+
+@pytest.mark.parametrize("top", ["", "uai2014/"])
+def test_problems_are_found_in_the_archive(tmp_path, monkeypatch, top):
+    file = tmp_path / "Grids_1.uai"
+    file.write_text("MARKOV 0 0")
+    with tarfile.open(tmp_path / ARCHIVE, "w:xz") as archive:
+        for kind in ("MAR", "MAP"):
+            archive.add(file, f"{top}{kind}/{file.name}")
+    monkeypatch.setenv("UNDIRECTED_DATA", str(tmp_path))
+    for _ in range(2):
+        folder = unpack(tmp_path / "there")
+        assert [path.name for path in problems(folder, "map", "")] == ["Grids_1.uai"]
+    with pytest.raises(DataNotFound, match="no \\*.uai whose name contains 'DBN'"):
+        problems(folder, "mar", "DBN")

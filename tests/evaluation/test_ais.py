@@ -14,7 +14,8 @@ from tests.evaluation.reference import make_rbm, make_torus, rbm_log_z, torus_lo
 from tests.marks import mostly_slow
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.evaluation import AISResult, Bracket, ais, bracket, brackets, reverse_ais
-from undirected.evaluation.ais import _block, _log_mean
+from undirected.evaluation.ais import _block
+from undirected.evaluation.weights import log_mean as _log_mean
 from undirected.models import RBM, ModelPath
 from undirected.sampling import BlockGibbs, ChainState, Gibbs
 
@@ -114,7 +115,7 @@ def test_visible_units_may_move_first(rbm, monkeypatch):
     kernel = BlockGibbs(order=("visible", "hidden"))
     assert abs(z_score(runs(path, kernel, LATE), log_z)) < FAR
     module = importlib.import_module("undirected.evaluation.ais")
-    monkeypatch.setattr(module, "_refresh", lambda model, x, key: x)
+    monkeypatch.setattr(module, "refresh_hidden", lambda model, x, key: x)
     twice = BlockGibbs(order=("visible", "hidden", "visible", "hidden"))
     assert abs(z_score(runs(path, twice, LATE), log_z)) > FAR
 

@@ -14,15 +14,10 @@ from numpy.typing import ArrayLike
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
-from undirected.evaluation.ais import (
-    AISResult,
-    _check,
-    _energy,
-    _refresh,
-    _result,
-    _schedule,
-    _start,
-)
+from undirected.evaluation.base_samples import draw_base
+from undirected.evaluation.energies import energy, refresh_hidden
+from undirected.evaluation.path_checks import check_path, make_schedule
+from undirected.evaluation.weights import AISResult, estimate_log_z
 
 
 @dataclass(frozen=True)
@@ -76,18 +71,18 @@ def population_annealing(
         >>> found.interval[0] < float(un.Exact()(model).log_z) < found.interval[1]
         True
     """
-    schedule = _schedule(betas)
-    _check(path, confidence)
+    schedule = make_schedule(betas)
+    check_path(path, confidence)
     if populations < 2 or members < 2:
         raise UndirectedError(
             f"population_annealing: {populations} populations of {members} members; an error needs "
             "2 or more of each, better 16 of 200"
         )
     first, rest = jax.random.split(make_key("population_annealing", key, seed))
-    x, base_log_z = _start(path.base, populations * members, first)
+    x, base_log_z = draw_base(path.base, populations * members, first)
     x = x.reshape(populations, members, -1)
     x, log_z, ancestor = _cool(path, kernel, x, jnp.asarray(schedule, x.dtype), rest)
-    found = _result(log_z, base_log_z, 1, confidence, x.reshape(-1, x.shape[-1]))
+    found = estimate_log_z(log_z, base_log_z, 1, confidence, x.reshape(-1, x.shape[-1]))
     sizes = np.stack([np.bincount(own, minlength=members) for own in np.asarray(ancestor)])
     family = float((sizes.astype(float) ** 2).sum(1).mean() / members)
     return PopulationResult(**vars(found), family=family)
@@ -108,13 +103,13 @@ def _cool(
         x, log_z, ancestor = carry
         copy_key, hidden_key, init_key, move_key = jax.random.split(jax.random.fold_in(key, k), 4)
         before, model = path(betas[k]), path(betas[k + 1])
-        log_w = _energy(before, x) - _energy(model, x)
+        log_w = energy(before, x) - energy(model, x)
         top = log_w.max(1, keepdims=True)
         weight = jnp.exp(log_w - top)
         log_z = log_z + top[:, 0] + jnp.log(weight.mean(1))
         parent = systematic(weight, copy_key)
         x = jnp.take_along_axis(x, parent[..., None], 1)
-        x = _refresh(model, x, hidden_key)
+        x = refresh_hidden(model, x, hidden_key)
         state, _ = kernel.step(model, kernel.init(model, x, init_key), free, move_key)
         return state.x, log_z, jnp.take_along_axis(ancestor, parent, 1)
 

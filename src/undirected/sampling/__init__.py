@@ -1,25 +1,34 @@
-"""Sampling: kernels that move a state, and the one driver that runs chains of them."""
+"""Sampling: kernels that move a state, and the one driver that runs chains of them.
 
-from undirected.sampling.alternating import Alternating, AlternatingState
-from undirected.sampling.base import ChainState
-from undirected.sampling.chain import ChainResult, init_state, run_chains
-from undirected.sampling.clusters import Houdayer, SwendsenWang, Wolff
-from undirected.sampling.dmala import DiscreteLangevin
-from undirected.sampling.gaussian import GaussianGibbs
-from undirected.sampling.gibbs import BlockGibbs, Gibbs
-from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
-from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
-from undirected.sampling.mixed import MixedGibbs
-from undirected.sampling.mixture_gibbs import MixtureGibbs
-from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
-from undirected.sampling.perturb import PerturbAndMap
-from undirected.sampling.rectified import RectifiedGibbs
-from undirected.sampling.tempering import (
-    ParallelTempering,
-    TemperedTransitions,
-    ladder,
-    respace,
-)
+Names are imported when they are first used, so that a question to a model does not wait for the
+learners and samplers that it does without.
+"""
+
+from typing import TYPE_CHECKING
+
+from undirected.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from undirected.sampling.alternating import Alternating, AlternatingState
+    from undirected.sampling.base import ChainState
+    from undirected.sampling.chain import ChainResult, init_state, run_chains
+    from undirected.sampling.clusters import Houdayer, SwendsenWang, Wolff
+    from undirected.sampling.dmala import DiscreteLangevin
+    from undirected.sampling.gaussian import GaussianGibbs
+    from undirected.sampling.gibbs import BlockGibbs, Gibbs
+    from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
+    from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+    from undirected.sampling.mixed import MixedGibbs
+    from undirected.sampling.mixture_gibbs import MixtureGibbs
+    from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
+    from undirected.sampling.perturb import PerturbAndMap
+    from undirected.sampling.rectified import RectifiedGibbs
+    from undirected.sampling.tempering import (
+        ParallelTempering,
+        TemperedTransitions,
+        ladder,
+        respace,
+    )
 
 __all__ = [
     "Alternating",
@@ -52,3 +61,24 @@ __all__ = [
     "respace",
     "run_chains",
 ]
+
+lazily(
+    __name__,
+    {
+        "alternating": "Alternating AlternatingState",
+        "base": "ChainState",
+        "chain": "ChainResult init_state run_chains",
+        "clusters": "Houdayer SwendsenWang Wolff",
+        "dmala": "DiscreteLangevin",
+        "gaussian": "GaussianGibbs",
+        "gibbs": "BlockGibbs Gibbs",
+        "gibbs_with_gradients": "GibbsWithGradients",
+        "hamiltonian": "ExactHamiltonian ReflectiveHamiltonian",
+        "mixed": "MixedGibbs",
+        "mixture_gibbs": "MixtureGibbs",
+        "observers": "Energies Mean Moments States Trace",
+        "perturb": "PerturbAndMap",
+        "rectified": "RectifiedGibbs",
+        "tempering": "ParallelTempering TemperedTransitions ladder respace",
+    },
+)

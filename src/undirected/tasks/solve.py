@@ -26,8 +26,10 @@ TASKS = ("mar", "pr", "map", "mmap")
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 MANY = 2000
 """Variables from which on those with few neighbours are eliminated first."""
-RESERVE = 0.05
-"""Seconds kept to carry an answer back to its names."""
+RESERVE, PER_VARIABLE = 0.05, 1e-5
+"""Seconds kept to carry an answer back to its names, and the same for each variable."""
+SIMPLIFY_SHARE = 0.3
+"""Of the time that is left: what simplification may take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +145,9 @@ def solve(
     start = time.monotonic()
     _check(task, seconds)
     room = int(min(memory_bytes(memory), 0.8 * available_memory()))
-    budget = Budget(start + seconds - RESERVE, room, seed)
     network, names, words = _named(net)
+    spare = RESERVE + PER_VARIABLE * len(names)
+    budget = Budget(start + max(seconds - spare, 0.5 * seconds), room, seed)
     known = _evidence(names, words, given or {})
     asked = _maximised(task, names, maximise)
     found = _outcome(network, task, known, asked, budget)
@@ -177,7 +180,8 @@ def _answer(
     network: Network, task: str, given: dict[int, int], asked: frozenset[int], budget: Budget
 ) -> Outcome:
     """The same by engines on the simplified network."""
-    small = simplify(network, given, None if task in ("mar", "map") else asked)
+    until = time.monotonic() + SIMPLIFY_SHARE * budget.left
+    small = simplify(network, given, None if task in ("mar", "map") else asked, until)
     own = frozenset(small.source[v] for v in asked) - {-1}
     if task == "map":
         own = frozenset(range(len(small.network.cardinalities)))
@@ -194,7 +198,12 @@ def _answer_sparse(
 ) -> Outcome:
     """The same after all variables with few neighbours are eliminated, many at once."""
     small = eliminate_low_degree(
-        network, given, maximise=task == "map", marginals=task == "mar", keep=asked
+        network,
+        given,
+        maximise=task == "map",
+        marginals=task == "mar",
+        keep=asked,
+        deadline=time.monotonic() + SIMPLIFY_SHARE * budget.left,
     )
     place = {v: i for i, v in enumerate(small.kept.tolist())}
     found = _answer(small.network, task, {}, frozenset(place[v] for v in asked), budget)

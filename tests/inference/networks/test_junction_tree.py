@@ -8,6 +8,7 @@ import pytest
 from tests.inference.networks.random_networks import joint_logs, log_sum, marginal, random_network
 from undirected.inference.networks import blocks, cliques, conditioning, contractions, junction_tree
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
+from undirected.inference.networks.clock import OutOfTime
 from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import find_order
@@ -167,5 +168,5 @@ def test_a_range_beyond_plain_numbers() -> None:
 def test_the_deadline_is_kept() -> None:
     network, _ = random_network(3)
     tree = JunctionTree(network, tree_of(network), deadline=time.monotonic() - 1)
-    with pytest.raises(blocks.OutOfTime):
+    with pytest.raises(OutOfTime):
         tree.collect()

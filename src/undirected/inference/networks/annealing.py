@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 from jaxtyping import Float, Int
 
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.network import Network
 
 CHAINS = 96
@@ -58,12 +59,23 @@ class Annealing:
     unit: float = 1.0
 
     @classmethod
-    def of(cls, network: Network, key: np.random.Generator, chains: int = CHAINS) -> "Annealing":
-        """Chains at random states."""
+    def of(
+        cls,
+        network: Network,
+        key: np.random.Generator,
+        chains: int = CHAINS,
+        deadline: float = inf,
+    ) -> "Annealing":
+        """Chains at random states.
+
+        Raises:
+            OutOfTime: the deadline passed.
+        """
         own: list[list[tuple[int, int]]] = [[] for _ in network.cardinalities]
         starts, place = [], 0
         tables = [(s, t) for s, t in zip(network.scopes, network.tables, strict=True) if s]
         for k, (scope, table) in enumerate(tables):
+            check_time(deadline)
             stride = table.size
             for v, size in zip(scope, table.shape, strict=True):
                 stride //= size
@@ -78,17 +90,18 @@ class Annealing:
         empty = np.zeros((n, chains), int)
         found = cls(network, flat, around, np.array(starts, int), empty, empty)
         found.scatter(key)
-        return found._priced()
+        return found._priced(deadline)
 
-    def _priced(self) -> "Annealing":
+    def _priced(self, deadline: float) -> "Annealing":
         """Measure what changes are worth in random states, and put prices to what is forbidden."""
         known = self.flat[np.isfinite(self.flat)]
         spread = float(known.max() - known.min()) if len(known) else 1.0
         bad = self.flat == -inf
         self.flat[bad] = -spread - 1.0
-        changes = [
-            np.abs(np.diff(self.logits(v)[0], axis=1)).ravel() for v in range(len(self.around))
-        ]
+        changes = []
+        for v in range(len(self.around)):
+            check_time(deadline)
+            changes.append(np.abs(np.diff(self.logits(v)[0], axis=1)).ravel())
         every = np.concatenate(changes) if changes else np.zeros(0)
         self.unit = float(np.median(every[every > 0])) if (every > 0).any() else 1.0
         self.flat[bad] = float(known.min() if len(known) else 0.0) - FORBIDDEN * self.unit
@@ -113,10 +126,12 @@ class Annealing:
         base = self.places[near.rows] - near.strides * self.states[v]
         return self.flat[base[:, :, None] + near.steps].sum(0), base
 
-    def sweep(self, beta: float, key: np.random.Generator) -> None:
-        """Draw every variable once, at an inverse temperature."""
+    def sweep(self, beta: float, key: np.random.Generator, deadline: float = inf) -> None:
+        """Draw every variable once, at an inverse temperature. Late, the rest stays."""
         count = self.states.shape[1]
         for v in key.permutation(len(self.around)):
+            if time.monotonic() >= deadline:
+                return
             near = self.around[v]
             logits, base = self.logits(v)
             if logits.shape[1] == 2:
@@ -140,7 +155,7 @@ class Annealing:
         for beta in np.geomspace(hot, COLD, sweeps) / self.unit:
             if time.monotonic() >= deadline:
                 break
-            self.sweep(beta, key)
+            self.sweep(beta, key, deadline)
             state, value = self.best()
             if value > top:
                 best, top = state, value

@@ -12,6 +12,7 @@ from math import inf
 import numpy as np
 from jaxtyping import Float, Int
 
+from undirected.inference.networks.clock import OutOfTime, check_time
 from undirected.inference.networks.cutsets import Block, random_block
 from undirected.inference.networks.join_graph import (
     Propagation,
@@ -47,12 +48,13 @@ class BlockTree:
     shapes: list[tuple[int, ...]]
 
     @classmethod
-    def of(cls, network: Network, block: Block) -> "BlockTree":
+    def of(cls, network: Network, block: Block, deadline: float = inf) -> "BlockTree":
         free = sorted(block.order)
         place = {v: i for i, v in enumerate(free)}
         sizes = tuple(network.cardinalities[v] for v in free)
         inner, outer = [], []
         for scope, table in zip(network.scopes, network.tables, strict=True):
+            check_time(deadline)
             inside = tuple(place[v] for v in scope if v in place)
             if inside:
                 (inner if len(inside) == len(scope) else outer).append((scope, table, inside))
@@ -63,8 +65,8 @@ class BlockTree:
             tuple(inside for _, _, inside in [*inner, *outer]),
             (*(table for _, table, _ in inner), *empty),
         )
-        tree = join_graph(small, [place[v] for v in block.order], inf)
-        run = Propagation.start(small, tree)
+        tree = join_graph(small, [place[v] for v in block.order], inf, deadline)
+        run = Propagation.start(small, tree, deadline)
         touched: dict[int, list[tuple[Scope, Table, Scope]]] = {}
         for item, home in zip(outer, tree.homes[len(inner) :], strict=True):
             touched.setdefault(home, []).append(item)
@@ -77,10 +79,11 @@ class BlockTree:
     def entries(self) -> int:
         return sum(table.size for table in self.run.tables)
 
-    def load(self, state: Int[np.ndarray, " n"]) -> None:
+    def load(self, state: Int[np.ndarray, " n"], deadline: float = inf) -> None:
         """Take the states of the cutset from here, and start messages again."""
         free = set(self.free)
         for c, items in self.touched.items():
+            check_time(deadline)
             logs = self.logs[c].reshape(self.shapes[c])
             for scope, table, inside in items:
                 own = table[tuple(slice(None) if v in free else state[v] for v in scope)]
@@ -119,10 +122,13 @@ class BlockGibbs:
 
     def move(self, tree: BlockTree, key: np.random.Generator, deadline: float = inf) -> bool:
         """Draw a block given the rest; False where time ran out before."""
-        tree.load(self.state)
-        if not tree.run.sweep(deadline=deadline):
+        try:
+            tree.load(self.state, deadline)
+            if not tree.run.sweep(deadline=deadline):
+                return False
+            drawn, tables = beliefs_and_draw(tree.run, key, deadline)
+        except OutOfTime:
             return False
-        drawn, tables = beliefs_and_draw(tree.run, key)
         self.moves += 1
         if drawn is None:
             return True  # numbers too small to be told from 0: the chain stays
@@ -141,7 +147,7 @@ class BlockGibbs:
 
 
 def beliefs_and_draw(
-    run: Propagation, key: np.random.Generator
+    run: Propagation, key: np.random.Generator, deadline: float = inf
 ) -> tuple[Int[np.ndarray, " n"] | None, list[Float[np.ndarray, " k"]]]:
     """A state from a calibrated join tree, None where it has none, and all marginals.
 
@@ -152,6 +158,7 @@ def beliefs_and_draw(
     tables = [np.full(k, 1 / k) for k in sizes]
     known: set[int] = set()
     for c in reversed(range(len(run.tables))):
+        check_time(deadline)
         scope = run.structure.scopes[c]
         new = [v for v in scope if v not in known]
         if not new:
@@ -209,7 +216,11 @@ class Chains:
         done, slowest = 0, 0.0
         while done < moves and (before := time.monotonic()) + slowest < deadline:
             chain, turn = self.chains[done % len(self.chains)], done // len(self.chains)
-            if not chain.move(self._block(turn, near, key), key, deadline):
+            try:
+                block = self._block(turn, near, key, deadline)
+            except OutOfTime:
+                return
+            if not chain.move(block, key, deadline):
                 return
             done += 1
             now = time.monotonic()
@@ -220,7 +231,9 @@ class Chains:
                 for own in self.chains:
                     own.forget()
 
-    def _block(self, turn: int, near: list[set[int]], key: np.random.Generator) -> BlockTree:
+    def _block(
+        self, turn: int, near: list[set[int]], key: np.random.Generator, deadline: float
+    ) -> BlockTree:
         """One of a few blocks that are used again and again, made when its turn comes first.
 
         There are as many as memory allows, and at least so many that every variable is free in
@@ -233,7 +246,8 @@ class Chains:
         missing = set(range(len(near))).difference(*(tree.free for tree in self.blocks))
         if enough and not missing:
             return self.blocks[turn % len(self.blocks)]
-        tree = BlockTree.of(network, random_block(network, order, self.bound, key, near))
+        block = random_block(network, order, self.bound, key, near, deadline=deadline)
+        tree = BlockTree.of(network, block, deadline)
         if self._size() + tree.entries <= self.entries or not self.blocks:
             self.blocks.append(tree)
         return tree

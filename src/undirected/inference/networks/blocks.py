@@ -5,7 +5,6 @@ variable of the clique, of length 1 where it does not depend on it.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -17,6 +16,8 @@ from math import inf, prod
 import numpy as np
 from jaxtyping import Float
 
+from undirected.inference.networks.clock import OutOfTime, check_time
+
 Table = Float[np.ndarray, "*states"]
 Index = tuple[int, ...]
 Combine = Callable[[Table, Table], Table]
@@ -26,16 +27,6 @@ BLOCK = 2**17
 FUSED = 2**22
 """Entries of a product of inputs that is made beforehand."""
 THREADS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class OutOfTime(Exception):
-    """The deadline passed before the answer was complete."""
-
-
-def check_time(deadline: float) -> None:
-    """Raises OutOfTime after the deadline."""
-    if time.monotonic() > deadline:
-        raise OutOfTime
 
 
 def multiplied(inputs: Sequence[Table], combine: Combine) -> Table:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.contractions import BLOCK_RATE, Split, find_split
 from undirected.inference.networks.orders import Order
 
@@ -124,20 +125,24 @@ def clique_tree(
     order: Order,
     last: frozenset[int] = frozenset(),
     sums: bool = True,
+    deadline: float = inf,
 ) -> CliqueTree:
     """The tree of an order's cliques; those inside their only child's are made one with it.
 
     Variables of `last` share no clique's elimination with others. With `sums` the axes of large
     cliques are sorted for products of matrices, which maxima cannot use; and cliques that
     eliminate several variables are taken apart where that makes such products possible.
+
+    Raises:
+        OutOfTime: the deadline passed.
     """
     scopes = tuple(scopes)
-    whole = _joined_tree(sizes, scopes, order, last, sums, frozenset())
+    whole = _joined_tree(sizes, scopes, order, last, sums, frozenset(), deadline)
     slow = [c for c in whole.cliques if c.size > LARGE and c.gone > 1 and c.split is None]
     if not sums or not slow:
         return whole
     alone = frozenset(v for clique in slow for v in clique.scope[: clique.gone])
-    apart = _joined_tree(sizes, scopes, order, last, sums, alone)
+    apart = _joined_tree(sizes, scopes, order, last, sums, alone, deadline)
     return min(whole, apart, key=lambda tree: tree.work())
 
 
@@ -148,6 +153,7 @@ def _joined_tree(
     last: frozenset[int],
     sums: bool,
     alone: frozenset[int],
+    deadline: float,
 ) -> CliqueTree:
     """The tree in which no variable of `alone` is eliminated together with one before it."""
     when, home = [0] * len(sizes), [-1] * len(sizes)
@@ -156,6 +162,7 @@ def _joined_tree(
     found: list[Clique] = []
     hosts: dict[int, int] = {}  # for a variable the clique below that has its own clique inside
     for v, *near in order.cliques:
+        check_time(deadline)
         near.sort(key=when.__getitem__)
         if v in hosts:
             home[v] = hosts.pop(v)
@@ -172,11 +179,16 @@ def _joined_tree(
             free = up not in hosts and up not in alone
             if inside and few and free and (up in last) == (v in last):
                 hosts[up] = home[v]
-    return _wired(scopes, found, when, home, sums)
+    return _wired(scopes, found, when, home, sums, deadline)
 
 
 def _wired(
-    scopes: Sequence[Scope], cliques: list[Clique], when: list[int], home: list[int], sums: bool
+    scopes: Sequence[Scope],
+    cliques: list[Clique],
+    when: list[int],
+    home: list[int],
+    sums: bool,
+    deadline: float,
 ) -> CliqueTree:
     """Parents, children, and the clique of each table.
 
@@ -195,6 +207,7 @@ def _wired(
         if scope:
             cliques[home[min(scope, key=when.__getitem__)]].tables.append(k)
     for clique in reversed(cliques):  # parents first: their order decides about ties
+        check_time(deadline)
         if clique.size > LARGE:
             place = {v: i for i, v in enumerate(cliques[clique.parent].scope)}
             if not (sums and _contract(clique, cliques, scopes, place)):

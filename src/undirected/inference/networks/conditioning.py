@@ -1,14 +1,16 @@
 """Conditioning: a tree whose messages would not fit is done for each state of a cutset in turn."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from math import inf, log2, prod
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from undirected.inference.networks.cliques import CliqueTree
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import Inconsistent
@@ -18,7 +20,9 @@ MOST_SLICES = 2**14
 """More states of a cutset are not tried."""
 
 
-def choose_cutset(tree: CliqueTree, most: int, most_work: float = inf) -> tuple[int, ...] | None:
+def choose_cutset(
+    tree: CliqueTree, most: int, most_work: float = inf, deadline: float = inf
+) -> tuple[int, ...] | None:
     """Variables to condition on so that messages need at most so many entries.
 
     Each next one is the variable of the largest table that leaves the least total work; where that
@@ -26,6 +30,9 @@ def choose_cutset(tree: CliqueTree, most: int, most_work: float = inf) -> tuple[
 
     Returns:
         The variables, none where the messages fit as they are; None where no cutset is small.
+
+    Raises:
+        OutOfTime: the deadline passed.
     """
     cut: list[int] = []
     slices = 1
@@ -37,7 +44,10 @@ def choose_cutset(tree: CliqueTree, most: int, most_work: float = inf) -> tuple[
         options = [v for v in options if slices_after[v] <= MOST_SLICES]
         if not options:
             return None
-        cost = {v: sliced(tree, (v,)).work() * slices_after[v] for v in options}
+        cost = {}
+        for v in options:
+            check_time(deadline)
+            cost[v] = sliced(tree, (v,)).work() * slices_after[v]
         v = min(options, key=cost.__getitem__)
         if cost[v] > most_work:
             return None
@@ -83,13 +93,17 @@ def restricted(network: Network, fixed: dict[int, int]) -> Network:
 
 
 def slices(
-    network: Network, tree: CliqueTree, cut: tuple[int, ...], **settings
+    network: Network,
+    tree: CliqueTree,
+    cut: tuple[int, ...],
+    kind: Callable[..., JunctionTree] = JunctionTree,
+    **settings: Any,
 ) -> Iterator[tuple[dict[int, int], JunctionTree, float]]:
     """For each state of the cutset that is possible: it, its tree, and what `collect` gave."""
     narrow = sliced(tree, cut)
     for state in product(*(range(network.cardinalities[v]) for v in cut)):
         fixed = dict(zip(cut, state, strict=True))
-        own = JunctionTree(restricted(network, fixed), narrow, **settings)
+        own = kind(restricted(network, fixed), narrow, **settings)
         try:
             yield fixed, own, own.collect()
         except Inconsistent:
@@ -97,16 +111,20 @@ def slices(
 
 
 def marginals(
-    network: Network, tree: CliqueTree, cut: tuple[int, ...] = (), deadline: float = inf
+    network: Network,
+    tree: CliqueTree,
+    cut: tuple[int, ...] = (),
+    deadline: float = inf,
+    kind: Callable[..., JunctionTree] = JunctionTree,
 ) -> tuple[float, list[Float[np.ndarray, " k"]]]:
-    """Log Z and the marginals of all variables.
+    """Log Z and the marginals of all variables, by one kind of tree.
 
     Raises:
         Inconsistent: no state is allowed.
         OutOfTime: the deadline passed.
     """
     log_z, sums = -inf, [np.zeros(k) for k in network.cardinalities]
-    for fixed, own, value in slices(network, tree, cut, deadline=deadline):
+    for fixed, own, value in slices(network, tree, cut, kind, deadline=deadline):
         found = own.distribute([(v,) for v in range(len(sums))])
         total = float(np.logaddexp(log_z, value))
         for v, table in enumerate(found):
@@ -120,10 +138,14 @@ def marginals(
 
 
 def log_partition(
-    network: Network, tree: CliqueTree, cut: tuple[int, ...] = (), deadline: float = inf
+    network: Network,
+    tree: CliqueTree,
+    cut: tuple[int, ...] = (),
+    deadline: float = inf,
+    kind: Callable[..., JunctionTree] = JunctionTree,
 ) -> float:
     """Log Z alone, with messages forgotten once they are used."""
-    values = [v for *_, v in slices(network, tree, cut, deadline=deadline, keep=False)]
+    values = [v for *_, v in slices(network, tree, cut, kind, deadline=deadline, keep=False)]
     if not values:
         raise Inconsistent
     return float(np.logaddexp.reduce(values))

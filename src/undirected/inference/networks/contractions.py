@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from undirected.inference.networks.blocks import check_time, multiplied
+from undirected.inference.networks.blocks import multiplied
+from undirected.inference.networks.clock import check_time
 
 Table = Float[np.ndarray, "*states"]
 

@@ -11,6 +11,7 @@ from math import inf
 
 import numpy as np
 
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.join_graph import Shape, Structure, Table, join_graph
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import aligned
@@ -33,12 +34,15 @@ class CostShifting:
     constant: float
 
     @classmethod
-    def start(cls, network: Network, order: list[int], bound: float) -> "CostShifting":
-        structure = join_graph(network, order, bound)
+    def start(
+        cls, network: Network, order: list[int], bound: float, deadline: float = inf
+    ) -> "CostShifting":
+        structure = join_graph(network, order, bound, deadline)
         sizes = network.cardinalities
         tables = [np.zeros([sizes[v] for v in scope]) for scope in structure.scopes]
         constant = network.offset
         for scope, table, home in zip(network.scopes, network.tables, structure.homes, strict=True):
+            check_time(deadline)
             if home < 0:
                 constant += float(table)
             else:
@@ -81,8 +85,12 @@ class CostShifting:
 def tighten(
     network: Network, order: list[int], bound: float, deadline: float, least: float = 1e-6
 ) -> CostShifting:
-    """Sweeps until the bound falls by less than `least` in one, or time is over."""
-    shifting = CostShifting.start(network, order, bound)
+    """Sweeps until the bound falls by less than `least` in one, or time is over.
+
+    Raises:
+        OutOfTime: the deadline passed before the first sweep.
+    """
+    shifting = CostShifting.start(network, order, bound, deadline)
     last = shifting.bound()
     while shifting.sweep(deadline):
         now = shifting.bound()

@@ -7,11 +7,12 @@ maximising one block after another mixes or climbs fast.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log2
+from math import inf, log2
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import neighbours
 
@@ -36,6 +37,7 @@ def random_block(
     key: np.random.Generator,
     near: list[set[int]] | None = None,
     reluctance: Float[np.ndarray, " n"] | None = None,
+    deadline: float = inf,
 ) -> Block:
     """Eliminate along an order, and fix random members of each clique that is too large.
 
@@ -50,6 +52,7 @@ def random_block(
         near: the neighbours of each variable, where they are known.
         reluctance: of each variable to be free, which chance and the number of variables that hang
             on it decide by default.
+        deadline: when to give up with `OutOfTime`.
     """
     logs = [log2(k) for k in network.cardinalities]
     graph = [set(own) for own in near or neighbours(len(logs), network.scopes)]
@@ -58,6 +61,7 @@ def random_block(
     fixed: set[int] = set()
     kept = []
     for v in order:
+        check_time(deadline)
         if v in fixed:
             continue
         clique = graph[v]

@@ -7,18 +7,27 @@ do not hang together are looked at one by one, and those that are still too larg
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, log2
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from undirected.inference.networks import approximate, conditioning
-from undirected.inference.networks.blocks import THREADS, OutOfTime
+from undirected.core.errors import UndirectedError
+from undirected.inference.networks import (
+    accelerator,
+    approximate_marginals,
+    approximate_states,
+    conditioning,
+)
+from undirected.inference.networks.blocks import THREADS
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
+from undirected.inference.networks.clock import OutOfTime
+from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.marginal_map import climb
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import Order, find_order
-from undirected.inference.networks.simplify import simplify
+from undirected.inference.networks.simplify import Inconsistent, simplify
 
 RATES = {"pr": 10e-9, "mar": 22e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
@@ -32,6 +41,10 @@ SEARCH_RATE = 0.2
 FIRST_SHARE, GIVEN_UP = 0.1, 90.0
 """Of the time that is left: for the first order; and log2 of the entries of all its tables at which
 no better one is looked for."""
+PLAN_SHARE = 0.3
+"""Of the time that is left: what the plan for one order may take."""
+LATEST_SHARE = 0.5
+"""Of the time that is left: when even the first order is given up."""
 AT_ONCE = 0.05
 """Of the time that is left: what a part may take to be done before others are planned."""
 CANDIDATES = 8
@@ -59,11 +72,13 @@ class Budget:
         deadline: when it must be there, by `time.monotonic`.
         memory: bytes for tables.
         seed: of all random draws.
+        device: whether an accelerator may be used where it is worth it.
     """
 
     deadline: float
     memory: int
     seed: int = 0
+    device: bool = True
 
     @property
     def left(self) -> float:
@@ -98,12 +113,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """A clique tree, the cutset with which it fits into memory, and what it should take."""
+    """A clique tree, the cutset with which it fits into memory, and what it should take.
+
+    On a device large cliques are done by an accelerator.
+    """
 
     tree: CliqueTree
     cut: tuple[int, ...]
     seconds: float
     method: str
+    device: bool = False
 
 
 def answer(
@@ -117,12 +136,11 @@ def answer(
     last = maximised if task == "mmap" else frozenset()
     try:
         until = time.monotonic() + FIRST_SHARE * budget.left
-        first = find_order(network.cardinalities, network.scopes, until, restarts=0, last=last)
+        sizes, scopes = network.cardinalities, network.scopes
+        latest = time.monotonic() + LATEST_SHARE * budget.left
+        first = find_order(sizes, scopes, until, restarts=0, last=last, latest=latest)
         if first is not None and first.cost <= max(EASY, log2(len(network.cardinalities) + 1) + 4):
-            # Nothing else would be faster, so the plan is not asked how long it takes.
-            tree = clique_tree(network.cardinalities, network.scopes, first, last, task != "map")
-            plan = Plan(tree, (), 0.0, _method(first))
-            found = _exact(network, task, budget, plan, maximised, ALONE)
+            found = _at_once(network, task, budget, maximised, last, first)
             return found or _approximate(network, task, budget, maximised)
         parts = grouped(network, first)
     except KeyboardInterrupt:
@@ -131,6 +149,26 @@ def answer(
         hopeless = first is None or first.cost > GIVEN_UP
         return _whole(network, task, budget, maximised, last, hopeless)
     return _by_parts(network, task, budget, maximised, parts)
+
+
+def _at_once(
+    network: Network,
+    task: str,
+    budget: Budget,
+    maximised: frozenset[int],
+    last: frozenset[int],
+    order: Order,
+) -> Outcome | None:
+    """The answer of the tree of an easy order; None where it is not there in time.
+
+    Nothing else would be faster, so no plan is asked how long it takes.
+    """
+    sizes, until = network.cardinalities, time.monotonic() + ALONE * budget.left
+    try:
+        tree = clique_tree(sizes, network.scopes, order, last, task != "map", until)
+    except OutOfTime:
+        return None
+    return _exact(network, task, budget, Plan(tree, (), 0.0, _method(order)), maximised, ALONE)
 
 
 def _whole(
@@ -144,7 +182,7 @@ def _whole(
     """An answer about a network that hangs together, exact where that fits."""
     try:
         plan = None if hopeless else plan_exact(network, task, budget, last)
-        found = plan and _exact(network, task, budget, plan, maximised)
+        found = plan and _planned(network, task, budget, plan, maximised, last)
     except KeyboardInterrupt:
         budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
     return found or _approximate(network, task, budget, maximised)
@@ -187,14 +225,20 @@ def plan_exact(
             rate=RATES[task] * SEARCH_RATE,
             known=order,
             close=close,
+            latest=begun + LATEST_SHARE * whole,
         )
         if order is None or order.width > HOPELESS:
             return None
         close.sort(key=lambda one: one.cost)
-        for one in [order, *close[:CANDIDATES]]:
-            plan = plan_tree(network, task, budget, one, last)
+        try:
+            orders = [order, *close[:CANDIDATES]]
+            plans = (plan_tree(network, task, budget, one, last) for one in orders)
+            plan = next((plan for plan in plans if plan is not None), None)
+            plan = faster(network, task, budget, order, plan)
             if plan is not None:
                 return plan
+        except OutOfTime:
+            return None
         del close[:CANDIDATES]
         affordable = EXACT_SHARE * budget.left
         if 2.0 ** (order.cost - FAR) * RATES[task] > affordable:
@@ -205,14 +249,19 @@ def plan_exact(
 def plan_tree(
     network: Network, task: str, budget: Budget, order: Order, last: frozenset[int]
 ) -> Plan | None:
-    """The tree of an order, None where it would not be done within the budget."""
-    rate = RATES[task]
-    tree = clique_tree(network.cardinalities, network.scopes, order, last, task != "map")
+    """The tree of an order, None where it would not be done within the budget.
+
+    Raises:
+        OutOfTime: the plan itself takes too long.
+    """
+    rate, until = RATES[task], time.monotonic() + PLAN_SHARE * budget.left
+    sizes, scopes = network.cardinalities, network.scopes
+    tree = clique_tree(sizes, scopes, order, last, task != "map", until)
     affordable = EXACT_SHARE * budget.left
     if tree.work(THREADS) * rate > affordable:
         return None  # a cutset never makes it less work
     most = THREADS * affordable / rate if rate else inf
-    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY, most)
+    cut = conditioning.choose_cutset(tree, budget.memory // ENTRY, most, until)
     if cut is None or (cut and task == "mmap"):
         return None
     cost = 2.0 ** conditioning.work(tree, cut, THREADS) * rate
@@ -220,6 +269,21 @@ def plan_tree(
     if seconds > EXACT_SHARE * budget.left:
         return None
     return Plan(tree, cut, seconds, _method(order, cut))
+
+
+def faster(
+    network: Network, task: str, budget: Budget, order: Order, plan: Plan | None
+) -> Plan | None:
+    """A plan, or one for an accelerator where that should be done earlier."""
+    known = EXACT_SHARE * budget.left if plan is None else plan.seconds
+    if known < accelerator.STARTING or not (budget.device and accelerator.available()):
+        return plan
+    until = time.monotonic() + PLAN_SHARE * budget.left
+    tree = clique_tree(network.cardinalities, network.scopes, order, sums=False, deadline=until)
+    seconds = accelerator.seconds(tree, task)
+    if seconds is None or seconds > known:
+        return plan
+    return Plan(tree, (), seconds, f"{_method(order)} on an accelerator", device=True)
 
 
 def _method(order: Order, cut: tuple[int, ...] = ()) -> str:
@@ -239,17 +303,50 @@ def _exact(
     """The answer of a tree; None where it takes more time or memory than planned."""
     until = time.monotonic() + (PATIENCE if patience is None else patience) * budget.left
     try:
+        kind = _kind(plan)
         if task == "mar":
-            value, table = conditioning.marginals(network, plan.tree, plan.cut, until)
+            value, table = conditioning.marginals(network, plan.tree, plan.cut, until, kind)
             found = Outcome(value, marginals=table)
         elif task == "pr":
-            found = Outcome(conditioning.log_partition(network, plan.tree, plan.cut, until))
+            found = Outcome(conditioning.log_partition(network, plan.tree, plan.cut, until, kind))
         else:
             value, state = conditioning.maximum(network, plan.tree, maximised, plan.cut, until)
             found = Outcome(value, state=state)
     except (OutOfTime, MemoryError):
         return None
+    except Inconsistent:
+        raise
+    except (UndirectedError, RuntimeError):  # too wide a range, or the device has no room
+        if not plan.device:
+            raise
+        return None
     return replace(found, lower=found.value, upper=found.value, exact=True, method=plan.method)
+
+
+def _kind(plan: Plan) -> Callable[..., JunctionTree]:
+    """What makes the tree of a plan; that of a device imports JAX."""
+    if not plan.device:
+        return JunctionTree
+    from undirected.inference.networks.device_tree import DeviceTree
+
+    return partial(DeviceTree, host=accelerator.HOST)
+
+
+def _planned(
+    network: Network,
+    task: str,
+    budget: Budget,
+    plan: Plan,
+    maximised: frozenset[int],
+    last: frozenset[int],
+) -> Outcome | None:
+    """The answer of a plan; what a device could not do is planned anew without it."""
+    found = _exact(network, task, budget, plan, maximised)
+    if found is not None or not plan.device:
+        return found
+    budget = replace(budget, device=False)
+    again = plan_exact(network, task, budget, last)
+    return None if again is None else _exact(network, task, budget, again, maximised)
 
 
 def _by_parts(
@@ -267,13 +364,14 @@ def _by_parts(
         last = most if task == "mmap" else frozenset()
         plan = plan_exact(net, task, budget, last, 1 / (len(own) - i))
         if plan is not None and plan.seconds <= AT_ONCE * budget.left:
-            exact = _exact(net, task, budget, plan, most)
+            exact = _planned(net, task, budget, plan, most, last)
             found |= {} if exact is None else {i: exact}
         elif plan is not None:
             planned.append((plan.seconds, i, plan))
     for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
         if seconds <= EXACT_SHARE * budget.left:
-            exact = _exact(own[i][0], task, budget, plan, own[i][1])
+            last = own[i][1] if task == "mmap" else frozenset()
+            exact = _planned(own[i][0], task, budget, plan, own[i][1], last)
             found |= {} if exact is None else {i: exact}
     rest = [i for i in range(len(own)) if i not in found]
     weight = {i: len(own[i][0].cardinalities) for i in rest}
@@ -356,7 +454,7 @@ def _approximate(network: Network, task: str, budget: Budget, maximised: frozens
 
 
 def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
-    found = approximate.marginals(network, budget.deadline, budget.memory, budget.seed)
+    found = approximate_marginals.marginals(network, budget.deadline, budget.memory, budget.seed)
     notes = [found.note] if found.note else []
     exact = found.upper - found.lower <= 1e-9 * max(abs(found.log_z), 1.0)
     return Outcome(
@@ -365,7 +463,7 @@ def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> O
 
 
 def _best_state(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
-    found = approximate.best_state(network, budget.deadline, budget.memory, budget.seed)
+    found = approximate_states.best_state(network, budget.deadline, budget.memory, budget.seed)
     exact = found.upper <= found.value + 1e-9 * max(abs(found.value), 1.0)
     return Outcome(found.value, None, found.state, found.value, found.upper, exact, found.method)
 
@@ -378,7 +476,7 @@ def _marginal_map(network: Network, budget: Budget, maximised: frozenset[int]) -
 
     def value(state: Int[np.ndarray, " n"]) -> float:
         until = min(budget.deadline, time.monotonic() + whole / 10)
-        fixed = simplify(network, {v: int(state[v]) for v in maximised}, wanted=())
+        fixed = simplify(network, {v: int(state[v]) for v in maximised}, (), until)
         found = answer(fixed.network, "pr", replace(budget, deadline=until))
         proven.append(found.exact)
         return found.value

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from undirected.inference.networks.answers import Approximation
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import aligned
 
@@ -37,11 +38,16 @@ class Structure:
     split: bool
 
 
-def join_graph(network: Network, order: list[int], bound: float) -> Structure:
+def join_graph(
+    network: Network, order: list[int], bound: float, deadline: float = inf
+) -> Structure:
     """Mini-buckets of at most 2^bound entries (or one table), joined as bucket elimination would.
 
     Each mini-bucket sends what is left of its scope to the bucket of its next variable, and the
     mini-buckets of one variable agree on that variable alone.
+
+    Raises:
+        OutOfTime: the deadline passed.
     """
     place = {v: i for i, v in enumerate(order)}
     logs = [log2(k) for k in network.cardinalities]
@@ -55,6 +61,7 @@ def join_graph(network: Network, order: list[int], bound: float) -> Structure:
     edges: dict[tuple[int, int], Scope] = {}
     split = False
     for v in order:
+        check_time(deadline)
         minis = partition(buckets[place[v]], logs, bound)
         split |= len(minis) > 1
         for number, (union, members) in enumerate(minis):
@@ -69,7 +76,7 @@ def join_graph(network: Network, order: list[int], bound: float) -> Structure:
                 edges[cluster - 1, cluster] = (v,)
             if len(scope) > 1:
                 buckets[place[scope[1]]].append((scope[1:], cluster, False))
-    return contract(Structure(scopes, homes, edges, split), place)
+    return contract(Structure(scopes, homes, edges, split), place, deadline)
 
 
 def partition(
@@ -95,7 +102,7 @@ def partition(
     return minis
 
 
-def contract(s: Structure, place: dict[int, int]) -> Structure:
+def contract(s: Structure, place: dict[int, int], deadline: float = inf) -> Structure:
     """Merge clusters into neighbours that have all their variables, and join parallel edges."""
     near: list[dict[int, set[int]]] = [{} for _ in s.scopes]
     for (a, b), separator in s.edges.items():
@@ -103,6 +110,7 @@ def contract(s: Structure, place: dict[int, int]) -> Structure:
     into = list(range(len(s.scopes)))
     waiting = list(range(len(s.scopes)))
     while waiting:
+        check_time(deadline)
         c = waiting.pop()
         if into[c] != c:
             continue
@@ -205,23 +213,30 @@ class Propagation:
     impossible: bool = False
 
     @classmethod
-    def start(cls, network: Network, structure: Structure) -> "Propagation":
-        """Tables multiplied into clusters, and uniform messages."""
+    def start(cls, network: Network, structure: Structure, deadline: float = inf) -> "Propagation":
+        """Tables multiplied into clusters, and uniform messages.
+
+        Raises:
+            OutOfTime: the deadline passed.
+        """
         sizes = network.cardinalities
         logs = [np.zeros([sizes[v] for v in scope]) for scope in structure.scopes]
         scale = network.offset
         for scope, table, home in zip(network.scopes, network.tables, structure.homes, strict=True):
+            check_time(deadline)
             if home < 0:
                 scale += float(table)
             else:
                 logs[home] += aligned(table, scope, structure.scopes[home])
         for own in logs:
+            check_time(deadline)
             top = own.max()
             scale += top
             np.exp(own - (top if top > -inf else 0.0), out=own)
         near: list[list[int]] = [[] for _ in structure.scopes]
         messages, shapes = {}, {}
         for (a, b), separator in structure.edges.items():
+            check_time(deadline)
             for c, d in ((a, b), (b, a)):
                 near[c].append(d)
                 shapes[c, d] = Shape.of(structure.scopes[c], separator, sizes)

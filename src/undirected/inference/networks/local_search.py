@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
+from undirected.inference.networks.clock import OutOfTime
 from undirected.inference.networks.cutsets import around, condition, random_block
 from undirected.inference.networks.mini_buckets import decode, eliminate
 from undirected.inference.networks.network import Network
@@ -53,7 +54,11 @@ class BlockSearch:
         self, order: list[int], bound: float, key: np.random.Generator, deadline: float
     ) -> float:
         """Maximise a random block; by how much the value rose, 0 where time ran out."""
-        block = random_block(self.network, order, bound, key, self.near, self._reluctance(key))
+        wish = self._reluctance(key)
+        try:
+            block = random_block(self.network, order, bound, key, self.near, wish, deadline)
+        except OutOfTime:
+            return 0.0
         free = sorted(block.order)
         place = {v: i for i, v in enumerate(free)}
         small = condition(self.network, block, self.state)

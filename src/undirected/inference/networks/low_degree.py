@@ -6,8 +6,10 @@ Chains and trees are gone after a number of rounds that grows with the logarithm
 Eliminations of one round and one shape are a single operation on arrays, all in logarithms.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -227,6 +229,7 @@ def eliminate_low_degree(
     maximise: bool = False,
     marginals: bool = True,
     keep: Iterable[int] = (),
+    deadline: float = inf,
 ) -> LowDegree:
     """Eliminate variables that share tables with at most two others, all of them pairwise.
 
@@ -237,12 +240,14 @@ def eliminate_low_degree(
         marginals: whether `LowDegree.marginals` will be asked for. Then no table is left on two
             variables that both stay: their joint probabilities would have to be known.
         keep: variables that stay.
+        deadline: when to stop, by `time.monotonic`; variables that are there then stay.
 
     Raises:
         Inconsistent: no state is allowed; not every such network is found here.
     """
     rounds = _Rounds.of(network, given or {}, maximise, keep)
-    rounds.run()
+    now = time.monotonic()  # the rounds may have to be done again
+    rounds.run(now + (deadline - now) / 2 if marginals else deadline)
     left = [one.left for one in rounds.done if one.near.shape[1] == 2]
     unknown = np.intersect1d(rounds.graph.there, np.concatenate([[], *left]).astype(int))
     if marginals and len(unknown):
@@ -250,7 +255,7 @@ def eliminate_low_degree(
         part = again.components()
         here = np.isin(part, part[rounds.graph.ends[unknown, 0]])
         again.most[here] = np.minimum(again.most[here], 1)
-        again.run()
+        again.run(deadline)
         rounds = again
     return rounds.result(network)
 
@@ -294,9 +299,9 @@ class _Rounds:
         links = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), (n, n))
         return connected_components(links, directed=False)[1]
 
-    def run(self) -> None:
+    def run(self, deadline: float = inf) -> None:
         open_ = np.ones(len(self.most), bool)
-        while True:
+        while time.monotonic() <= deadline:
             chosen = self._choose(open_)
             count = int(chosen.sum())
             if count == 0 or count < LEAST_SHARE * open_.sum():

@@ -13,6 +13,7 @@ from math import inf, log2
 import numpy as np
 from jaxtyping import Float, Int
 
+from undirected.inference.networks.clock import OutOfTime, check_time
 from undirected.inference.networks.join_graph import Scope, Table, partition
 from undirected.inference.networks.network import Network
 
@@ -179,8 +180,14 @@ def _sorted_tables(network: Network, place: dict[int, int]) -> dict[int, list[tu
     return waiting
 
 
-def work(network: Network, order: list[int], bound: float) -> tuple[float, float, bool]:
-    """The entries of all minis, of the largest, and whether a bucket would be split."""
+def work(
+    network: Network, order: list[int], bound: float, deadline: float = inf
+) -> tuple[float, float, bool]:
+    """The entries of all minis, of the largest, and whether a bucket would be split.
+
+    Raises:
+        OutOfTime: the deadline passed.
+    """
     place = {v: i for i, v in enumerate(order)}
     logs = [log2(k) for k in network.cardinalities]
     waiting: dict[int, list[tuple[Scope, int, bool]]] = {}
@@ -190,6 +197,7 @@ def work(network: Network, order: list[int], bound: float) -> tuple[float, float
             waiting.setdefault(place[ordered[0]], []).append((ordered, 0, True))
     total, most, split = 0.0, 0.0, False
     for v in order:
+        check_time(deadline)
         parts = partition(waiting.pop(place[v], []), logs, bound)
         split |= len(parts) > 1
         for union, _ in parts:
@@ -210,9 +218,10 @@ def largest_bound(
     """
     best, split = 1, True
     for bound in range(1, most + 1):
-        if time.monotonic() >= deadline:
+        try:
+            total, _, cut = work(network, order, bound, deadline)
+        except OutOfTime:
             break
-        total, _, cut = work(network, order, bound)
         if total > entries:
             break
         best, split = bound, cut

@@ -10,7 +10,7 @@ from math import inf, log2
 
 Neighbours = list[set[int]]
 
-CHECK = 64
+CHECK = 8
 """Eliminations between two looks at the clock."""
 HUB = 512
 """Neighbours from which on missing edges are not counted one by one."""
@@ -70,6 +70,7 @@ def find_order(
     rate: float = inf,
     known: Order | None = None,
     close: list[Order] | None = None,
+    latest: float | None = None,
 ) -> Order | None:
     """The cheapest order that greedy heuristics and restarts with noise find in their time.
 
@@ -82,7 +83,7 @@ def find_order(
         sizes: the number of states of each variable.
         scopes: the tables' variables.
         deadline: when to stop, by `time.monotonic`. The first order is finished in any case
-            unless it takes five times as long as there was.
+            unless it is not there at `latest`.
         seed: of the noise.
         restarts: how many more orders are tried at most.
         last: variables that go after all others, as the maximised ones of marginal MAP must.
@@ -92,6 +93,8 @@ def find_order(
         known: an order to be improved.
         close: takes all orders that are nearly as cheap as the best at their time: the number of
             entries is not all that counts.
+        latest: when even the first order is given up: by default after five times as long as there
+            was.
 
     Returns:
         The order, or None where not one could be finished in time.
@@ -100,7 +103,7 @@ def find_order(
         sizes, neighbours(len(sizes), scopes), deadline, random.Random(seed), last, close
     )
     now = time.monotonic()
-    patience = now + 5 * max(deadline - now, 0.2)
+    patience = now + 5 * max(deadline - now, 0.2) if latest is None else latest
     best = known or eliminate(search.near, search.logs, "min-weight", deadline=patience, last=last)
     if best is None or best.cost <= max(good, log2(len(sizes) + 1) + 3) or not best.complete:
         return best

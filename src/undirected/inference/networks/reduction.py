@@ -5,6 +5,7 @@ disappear, and a change of one of the others no longer has to drag them along.
 """
 
 import heapq
+import time
 from dataclasses import dataclass
 from math import inf, log2
 
@@ -45,12 +46,13 @@ class Reduced:
         return state
 
 
-def reduce_network(network: Network, bound: float) -> Reduced:
+def reduce_network(network: Network, bound: float, deadline: float = inf) -> Reduced:
     """Maximise out, smallest first, all variables whose cliques have at most 2^bound entries.
 
     Args:
         network: any network.
         bound: log2 of the entries of the largest table that is made.
+        deadline: when to stop, by `time.monotonic`; the variables that are left then stay.
     """
     sizes, n = network.cardinalities, len(network.cardinalities)
     near, logs = neighbours(n, network.scopes), [log2(k) for k in network.cardinalities]
@@ -65,7 +67,7 @@ def reduce_network(network: Network, bound: float) -> Reduced:
         else:
             offset += float(table)
     number, gone = len(network.tables), []
-    for v in _small_cliques(near, logs, bound):
+    for v in _small_cliques(near, logs, bound, deadline):
         items = [tables.pop(k) for k in own[v]]
         for scope, _ in items:
             for u in scope:
@@ -104,7 +106,7 @@ def _combined(
     return combine(ordered, place)
 
 
-def _small_cliques(near: list[set[int]], logs: list[float], bound: float):
+def _small_cliques(near: list[set[int]], logs: list[float], bound: float, deadline: float):
     """The variables in the order of the sizes of their cliques, as long as these are small."""
 
     def weight(v: int) -> float:
@@ -117,7 +119,7 @@ def _small_cliques(near: list[set[int]], logs: list[float], bound: float):
         w, v = heapq.heappop(heap)
         if current.get(v, inf) != w:
             continue
-        if w > bound:
+        if w > bound or time.monotonic() > deadline:
             return
         del current[v]
         yield v

@@ -5,10 +5,12 @@ that determine each other are made one, tables inside others are merged, and tab
 products are split. What is left is answered, and the answer is carried back.
 """
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import inf
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,6 +23,8 @@ Logs = Float[np.ndarray, "*states"]
 
 SPLIT_MOST = 2**16
 """Entries of the largest table that is looked at for factors."""
+TOGETHER = 2**12
+"""Tables of one shape that are looked at together."""
 SPLIT_ERROR = 1e-12
 """Relative difference below which a table counts as the product of its parts."""
 
@@ -72,6 +76,7 @@ def simplify(
     network: Network,
     given: Mapping[int, int] | None = None,
     wanted: Iterable[int] | None = None,
+    deadline: float = inf,
 ) -> Simplified:
     """The network given evidence, without what is certain, repeated or a product.
 
@@ -80,11 +85,13 @@ def simplify(
         given: states of observed variables.
         wanted: variables that must stay; others that only one table knows are summed out. All
             stay by default.
+        deadline: when to stop, by `time.monotonic`; the network is then less simple than it could
+            be. Evidence is always absorbed.
 
     Raises:
         Inconsistent: zeros leave no state; not every such network is found here.
     """
-    work = _Work.of(network)
+    work = _Work.of(network, deadline)
     for v, state in (given or {}).items():
         work.restrict(v, np.array([state]))
     waiting, merged = set(work.tables), False
@@ -97,7 +104,7 @@ def simplify(
             merged = not waiting
         if wanted is not None:
             waiting |= work.sum_out(set(wanted))
-        if not waiting:
+        if not waiting or work.late:
             break
     if not merged or waiting:
         work.merge()
@@ -115,22 +122,29 @@ class _Work:
     size: list[int]  # the number of states that each variable still has
     offset: float
     number: int
+    deadline: float = inf
     plain: set[int] = field(default_factory=set)  # tables that no split was found for
     # The variables that were made one with another.
     followers: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def of(cls, network: Network) -> "_Work":
+    def of(cls, network: Network, deadline: float) -> "_Work":
         n = len(network.cardinalities)
         states = [np.arange(k) for k in network.cardinalities]
         size = list(network.cardinalities)
-        work = cls({}, [set() for _ in range(n)], list(range(n)), states, size, network.offset, 0)
+        own, source = [set() for _ in range(n)], list(range(n))
+        work = cls({}, own, source, states, size, network.offset, 0, deadline)
         for scope, table in zip(network.scopes, network.tables, strict=True):
             work.add(scope, np.asarray(table, float))
         for v, k in enumerate(network.cardinalities):
             if k == 1:
                 work.restrict(v, np.array([0]))
         return work
+
+    @property
+    def late(self) -> bool:
+        """Whether to leave the rest as it is."""
+        return time.monotonic() > self.deadline
 
     def add(self, scope: Scope, table: Logs) -> int | None:
         """A new table; its number, or None where it is a constant."""
@@ -177,7 +191,7 @@ class _Work:
     def prune(self, waiting: Iterable[int]) -> None:
         """Remove states without support in some table, until all have it."""
         queue = {k for k in waiting if k in self.tables}
-        while queue:
+        while queue and not self.late:
             k = queue.pop()
             if k not in self.tables:
                 continue
@@ -197,6 +211,8 @@ class _Work:
         """Make one of two variables whose states determine each other; the tables that changed."""
         changed = set()
         for k in list(self.tables):
+            if self.late:
+                break
             if k in self.plain or k not in self.tables:
                 continue
             scope, table = self.tables[k]
@@ -232,6 +248,8 @@ class _Work:
     def merge(self) -> None:
         """Add tables to a table of more variables that has all of theirs."""
         for k in sorted(self.tables, key=lambda k: len(self.tables[k][0])):
+            if self.late:
+                break
             scope, table = self.tables[k]
             near = min((self.own[v] for v in scope), key=len)
             if len(near) == 1:
@@ -256,7 +274,9 @@ class _Work:
             if k not in self.plain and table.size <= SPLIT_MOST:
                 shapes[table.shape].append(k)
         new: set[int] = set()
-        for numbers in shapes.values():
+        for numbers in _pieces(shapes.values()):
+            if self.late:
+                break
             stack = np.stack([self.tables[k][1] for k in numbers])
             for k, parts in zip(numbers, _factors(stack), strict=True):
                 if parts is None:
@@ -272,7 +292,7 @@ class _Work:
         new: set[int] = set()
         wanted = {self.source[v] for v in wanted}
         queue = [v for v, source in enumerate(self.source) if source == v and v not in wanted]
-        while queue:
+        while queue and not self.late:
             v = queue.pop()
             if self.source[v] != v or len(self.own[v]) > 1:
                 continue
@@ -297,6 +317,12 @@ class _Work:
         small = Network(sizes, scopes, tables, self.offset)
         source = [place.get(v, -1) for v in self.source]
         return Simplified(small, cardinalities, source, self.states)
+
+
+def _pieces(groups: Iterable[list[int]]) -> Iterator[list[int]]:
+    """Groups, the large ones in several pieces."""
+    for own in groups:
+        yield from (own[i : i + TOGETHER] for i in range(0, len(own), TOGETHER))
 
 
 def aligned(table: Logs, scope: Scope, target: Scope) -> Logs:

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +23,10 @@ from jaxtyping import Float, Int
 from undirected.inference.networks.answers import BestState
 from undirected.inference.networks.network import Network
 
+State = Int[np.ndarray, " n"]
+
+TASK, ANSWER = "task.json", "answer.json"
+"""Files by which the processes speak."""
 DIGITS = 6
 """Decimal places of costs: two states whose log values differ by less count as equally good."""
 MARGIN = 1.0
@@ -31,46 +38,99 @@ def available() -> bool:
     return find_spec("pytoulbar2") is not None
 
 
-def solve(
-    network: Network,
-    start: Int[np.ndarray, " n"] | None = None,
-    deadline: float = inf,
-    seed: int = 0,
-) -> BestState | None:
-    """The best state that toulbar2 finds until the deadline.
+@dataclass
+class Solver:
+    """A search for the best state that goes on in a process of its own.
 
     Args:
         network: the network.
         start: a state that the answer should be better than.
-        deadline: when to be back, by `time.monotonic`.
-        seed: of its random choices.
-
-    Returns:
-        The state and a bound on all values, equal where it is proved best; None where nothing
-        better than `start` was found and nothing proved.
+        folder: of the task and the answer.
+        process: the solver's.
+        deadline: when it is stopped.
     """
-    seconds = int(min(deadline - time.monotonic(), 1e6) - MARGIN)
-    if seconds < 1 or not network.cardinalities:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        task, out = Path(folder, "task.json"), Path(folder, "answer.json")
-        known = None if start is None else -network.value(start)
-        text = {
-            "sizes": network.cardinalities,
-            "scopes": network.scopes,
-            "costs": [_costs(table) for table in network.tables],
-            "offset": -network.offset,
-            "upper": known if known is not None and known < inf else None,
-            "seconds": seconds,
-            "seed": seed + 1,
-        }
-        task.write_text(json.dumps(text))
+
+    network: Network
+    start: State | None
+    folder: tempfile.TemporaryDirectory
+    process: subprocess.Popen
+    deadline: float = inf
+
+    @classmethod
+    def begin(
+        cls, network: Network, start: State | None = None, deadline: float = inf, seed: int = 0
+    ) -> "Solver | None":
+        """Start the process, None where there is no time or nothing to do.
+
+        Args:
+            network: the network.
+            start: a state that the answer should be better than.
+            deadline: when the answer has to be there, by `time.monotonic`.
+            seed: of its random choices.
+        """
+        seconds = int(min(deadline - time.monotonic(), 1e6) - MARGIN)
+        if seconds < 1 or not network.cardinalities:
+            return None
+        folder = tempfile.TemporaryDirectory()
+        task, out = Path(folder.name, TASK), Path(folder.name, ANSWER)
+        task.write_text(json.dumps(_task(network, start, seconds, seed)))
+        nowhere, environment = subprocess.DEVNULL, {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", WORKER, str(task), str(out)]
-        _run(command, deadline)
+        process = subprocess.Popen(command, env=environment, stdout=nowhere, stderr=nowhere)
+        return cls(network, start, folder, process, deadline)
+
+    def __enter__(self) -> "Solver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.folder.cleanup()
+
+    def wait(self, until: float) -> None:
+        """Wait for the end of the search, at most until then."""
+        left = None if until == inf else max(until - time.monotonic(), 0.0)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(left)
+
+    def answer(self) -> BestState | None:
+        """The state found and a bound on all values, equal where it is proved best.
+
+        None before the search is over, and where it proved nothing and found nothing better than
+        the start. After the deadline it is stopped.
+        """
+        if time.monotonic() > self.deadline:
+            self.process.kill()
+        out = Path(self.folder.name, ANSWER)
         if not out.exists():
             return None
-        answer = json.loads(out.read_text())
-    return _read(network, answer, start)
+        return _read(self.network, json.loads(out.read_text()), self.start)
+
+
+def solve(
+    network: Network, start: State | None = None, deadline: float = inf, seed: int = 0
+) -> BestState | None:
+    """The best state that toulbar2 finds until the deadline; see `Solver`."""
+    solver = Solver.begin(network, start, deadline, seed)
+    if solver is None:
+        return None
+    with solver:
+        solver.wait(deadline - 0.2)
+        return solver.answer()
+
+
+def _task(network: Network, start: State | None, seconds: int, seed: int) -> dict[str, Any]:
+    """What the process is told."""
+    known = None if start is None else -network.value(start)
+    return {
+        "sizes": network.cardinalities,
+        "scopes": network.scopes,
+        "costs": [_costs(table) for table in network.tables],
+        "offset": -network.offset,
+        "upper": known if known is not None and known < inf else None,
+        "seconds": seconds,
+        "seed": seed + 1,
+    }
 
 
 def _costs(table: Float[np.ndarray, "*states"]) -> list[float | None]:
@@ -78,21 +138,7 @@ def _costs(table: Float[np.ndarray, "*states"]) -> list[float | None]:
     return [None if value == -inf else -float(value) for value in table.ravel()]
 
 
-def _run(command: list[str], deadline: float) -> None:
-    """Run a process until the deadline at the latest; what it prints is thrown away."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    left = None if deadline == inf else max(deadline - time.monotonic() - 0.2, 0.1)
-    nowhere = subprocess.DEVNULL
-    with subprocess.Popen(command, env=environment, stdout=nowhere, stderr=nowhere) as process:
-        try:
-            process.wait(left)
-        except BaseException as stopped:
-            process.kill()
-            if not isinstance(stopped, subprocess.TimeoutExpired):
-                raise
-
-
-def _read(network: Network, answer: dict, start: Int[np.ndarray, " n"] | None) -> BestState | None:
+def _read(network: Network, answer: dict, start: State | None) -> BestState | None:
     upper = -answer["lower"] if answer["lower"] is not None else inf
     state = answer["state"]
     if state is None:
@@ -108,7 +154,7 @@ def _read(network: Network, answer: dict, start: Int[np.ndarray, " n"] | None) -
 
 
 WORKER = f"""
-import json, sys
+import json, sys, time
 import pytoulbar2
 
 task = json.loads(open(sys.argv[1]).read())
@@ -128,14 +174,14 @@ never = top - min(least + task["offset"], 0.0) + 1.0
 for scope, costs in zip(task["scopes"], task["costs"]):
     values = [never if cost is None else cost for cost in costs]
     solver.AddFunction(scope if scope else [], values if scope else values[0])
+began = time.monotonic()
 found = solver.Solve(timeLimit=task["seconds"])
 lower = solver.GetDDualBound()
 state = None if found is None else [int(x) for x in found[0]]
-complete = not solver.Limit if hasattr(solver, "Limit") else False
 if found is not None:
     complete = abs(found[1] - lower) < 2 * 10.0 ** -{DIGITS}
-else:
-    complete = lower >= upper - 2 * 10.0 ** -{DIGITS}
+else:  # the bound is not raised where nothing better exists, but the search is over early
+    complete = time.monotonic() - began < 0.9 * task["seconds"]
 with open(sys.argv[2] + ".part", "w") as file:
     json.dump({{"state": state, "lower": lower, "complete": bool(complete)}}, file)
 import os
