@@ -207,7 +207,7 @@ def test_every_model_is_fitted_to_a_table(model, columns, holes):
 
 @pytest.mark.slow
 def test_a_conditional_model_answers_given_columns():
-    from undirected.tasks.table_models import conditional_answers
+    from undirected.tasks.conditional_columns import conditional_answers
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=600)

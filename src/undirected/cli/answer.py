@@ -18,7 +18,7 @@ from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
 from undirected.core.layout import Domain
 from undirected.core.protocols import Model
-from undirected.core.table_units import TableUnits
+from undirected.core.table_units import TableUnits, part_of, same_states
 from undirected.inference import QueryNetwork
 from undirected.io.frames import Frame, check_writable, kind_of, write_frame
 from undirected.io.model_files import describe_model, load_model
@@ -27,9 +27,9 @@ from undirected.learning.mixture import Mixture
 from undirected.models import ConditionalRBM, Potts
 from undirected.report.images import image_grid, readable_scale
 from undirected.tasks import answer_rows
+from undirected.tasks.conditional_columns import given_and_asked
 from undirected.tasks.rows import has_columns
 from undirected.tasks.table_model import TableModel
-from undirected.tasks.table_models import given_and_asked, part_of, same_states
 from undirected.tasks.words import ColumnAnswer, asked_cells, filled
 from undirected.tasks.yardsticks import load_yardsticks
 

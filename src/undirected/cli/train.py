@@ -30,7 +30,7 @@ from undirected.io.model_files import save_model
 from undirected.io.tables import Table
 from undirected.learning import Progress
 from undirected.tasks import Settings, Trained, train_table
-from undirected.tasks.table_model import columns_of, settings_for, table_model
+from undirected.tasks.fit_table import columns_of, settings_for, table_model
 from undirected.tasks.train_stream import choose_stream, sample_rows, train_stream
 from undirected.tasks.train_table import choose_for, score_name
 from undirected.tasks.yardsticks import (

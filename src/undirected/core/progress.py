@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-Progress = Callable[[float, float], None]
+Progress = Callable[[int, int], None]
 """Told the work done and the work in all, in a unit of the caller's."""
 
 

@@ -91,10 +91,13 @@ def _two_words(key: Key[Array, ""]) -> tuple[Array, Array]:
 
 def make_key(caller: str, key: Key[Array, ""] | None, seed: int | None) -> Key[Array, ""]:
     """The key given, or that of a seed, which is 0 where neither is."""
+    check_key(caller, key, seed)
+    return jax.random.key(int(seed or 0)) if key is None else key
+
+
+def check_key(caller: str, key: Key[Array, ""] | None, seed: int | None) -> None:
+    """Refuse a key together with a seed, and a seed that is no whole number."""
     if key is not None and seed is not None:
         raise UndirectedError(f"{caller}: got both key and seed; pass one of them")
-    if key is not None:
-        return key
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
         raise UndirectedError(f"{caller}: seed is {seed!r:.40}; pass a whole number")
-    return jax.random.key(int(seed or 0))

@@ -212,3 +212,15 @@ def _check_kind(column: int, kind: Any) -> None:
             f"columns: column {column} is {kind!r:.40}; pass one of {', '.join(WORDS)}, or the "
             "number of states of a category, 2 or more"
         )
+
+
+def part_of(table: TableUnits, columns: Sequence[int]) -> TableUnits:
+    """Some columns of a table, as a table."""
+    names = None if table.names is None else tuple(table.names[i] for i in columns)
+    return TableUnits(tuple(table.kinds[i] for i in columns), names)
+
+
+def same_states(table: TableUnits) -> TableUnits:
+    """The columns as categories of as many states as the largest has, for a Potts model."""
+    most = max(kind if isinstance(kind, int) else 2 for kind in table.kinds)
+    return TableUnits((most,) * len(table), table.names)

@@ -160,7 +160,7 @@ def decode(spec: dict[str, Any], stored: np.ndarray | None, like: Any, where: st
         return np.array(stored)
     if kind == "scalar":
         return stored[()]
-    value = jnp.array(stored)
+    value = jax.device_put(stored)  # jnp.array would compile a program for every shape
     if value.dtype != dtype:
         raise BadFile(
             f"{where}: '{name}' is {dtype} and JAX narrows it to {value.dtype}; "

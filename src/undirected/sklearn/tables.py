@@ -26,7 +26,8 @@ from undirected.tasks.enumerated import (
     fit_enumerated,
     hidden_for,
 )
-from undirected.tasks.table_model import TableModel, columns_of, settings_for, table_model
+from undirected.tasks.fit_table import columns_of, settings_for, table_model
+from undirected.tasks.table_model import TableModel
 from undirected.tasks.table_models import MOST_ENTRIES
 
 MOST_BINARY = 20_000

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from undirected.tasks.choose import kernel_for, path_to
     from undirected.tasks.evaluate import Evaluation, LogPartition, evaluate, log_partition
     from undirected.tasks.files import load, read_network, save, write_network
+    from undirected.tasks.fit_table import fit_table
     from undirected.tasks.learn import fit
     from undirected.tasks.network_learning import learn_network
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
     from undirected.tasks.screening import interaction_screening
     from undirected.tasks.solve import Solution, solve
-    from undirected.tasks.table_model import TableModel, fit_table, load_table
+    from undirected.tasks.table_model import TableModel, load_table
     from undirected.tasks.train_table import Settings, Trained, train_table
 
 __all__ = [
@@ -58,13 +59,14 @@ lazily(
         "choose": "kernel_for path_to",
         "evaluate": "Evaluation LogPartition evaluate log_partition",
         "files": "load read_network save write_network",
+        "fit_table": "fit_table",
         "learn": "fit",
         "network_learning": "learn_network",
         "query": "Answers answer_rows query",
         "sample": "sample",
         "screening": "interaction_screening",
         "solve": "Solution solve",
-        "table_model": "TableModel fit_table load_table",
+        "table_model": "TableModel load_table",
         "train_table": "Settings Trained train_table",
     },
 )

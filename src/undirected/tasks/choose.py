@@ -10,20 +10,22 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.protocols import Annealable, Kernel, Model, Separable
+from undirected.core.protocols import Annealable, Kernel, Lowerable, Model, Separable
+from undirected.inference.mixed_messages import suits as takes_lines
 from undirected.models import ModelPath, tempered
-from undirected.sampling import (
-    BlockGibbs,
-    GaussianGibbs,
-    Gibbs,
-    MixedGibbs,
-    MixtureGibbs,
-    RectifiedGibbs,
-)
 
 
 def kernel_for(model: Any) -> Kernel:
     """The first Gibbs kernel that takes a model: one step is traced, nothing is computed."""
+    from undirected.sampling import (  # whoever does without chains does not wait for these
+        BlockGibbs,
+        GaussianGibbs,
+        Gibbs,
+        MixedGibbs,
+        MixtureGibbs,
+        RectifiedGibbs,
+    )
+
     check_model("sampling", model)
 
     def step(kernel: Any, model: Any, x: Array, key: Key[Array, ""]) -> Array:
@@ -42,6 +44,18 @@ def kernel_for(model: Any) -> Kernel:
     raise UndirectedError(
         f"no Gibbs sampler takes this {type(model).__name__} ({refusals[2]}); "
         "GibbsWithGradients or PerturbAndMap may"
+    )
+
+
+def asks_entries(model: Any) -> bool:
+    """Whether belief propagation answers for single entries of this model."""
+    if not isinstance(model, Lowerable):
+        return False
+    p = model.lower()
+    return takes_lines(p) or (
+        bool(p.factors)
+        and not p.layout.is_continuous.any()
+        and all(factor.offers("update_messages") for factor in p.factors)
     )
 
 

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from undirected.core.chunks import map_rows, potential_bytes
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials, clamp
-from undirected.core.protocols import Lowerable
 from undirected.evaluation import Estimate, log_likelihood
 from undirected.evaluation.estimate import ratio
 from undirected.inference import SumProduct
@@ -31,18 +30,6 @@ MOST_ASKED = 1000
 MOST_SUMMED = 200
 """Held-out rows with holes whose likelihood is looked at during learning."""
 EPSILON = 1e-7
-
-
-def asks_entries(model: Any) -> bool:
-    """Whether belief propagation answers for single entries of this model."""
-    if not isinstance(model, Lowerable):
-        return False
-    p = model.lower()
-    return takes_lines(p) or (
-        bool(p.factors)
-        and not p.layout.is_continuous.any()
-        and all(factor.offers("update_messages") for factor in p.factors)
-    )
 
 
 def observed_mean(model: Any, rows: Float[np.ndarray, "rows v"], log_z: float) -> float:

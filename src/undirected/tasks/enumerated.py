@@ -13,7 +13,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import log_ndtr, ndtri_exp
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import CONTINUOUS, Domain
@@ -105,10 +104,18 @@ class Visible:
         on = found[..., self.is_binary]
         found[..., self.is_binary] = np.logaddexp(0.0, on)
         a = fields[..., self.discrete :] * np.sqrt(variance)
-        cut = np.where(self.is_positive, log_ndtr(a), 0.0)
+        cut = self._log_shares(a)
         normal = 0.5 * (a**2 + np.log(2 * np.pi * variance))
         found[..., len(self.widths) - self.continuous :] = normal + cut
         return found
+
+    def _log_shares(self, a: Float[np.ndarray, "*b C"]) -> Float[np.ndarray, "*b C"]:
+        """log of the share of a normal of mean a and variance 1 that each continuous unit keeps."""
+        if not self.is_positive.any():
+            return np.zeros(a.shape)
+        from scipy.special import log_ndtr  # takes as long to import as a small query
+
+        return np.where(self.is_positive, log_ndtr(a), 0.0)
 
     def moments(
         self, fields: Float[np.ndarray, "*b V"], variance: Float[np.ndarray, " C"]
@@ -117,7 +124,7 @@ class Visible:
         p = np.exp(fields - self.spread(self.log_sums(fields, variance)))
         s = np.sqrt(variance)
         a = fields[..., self.discrete :] * s
-        hazard = np.exp(-0.5 * a**2 - log_ndtr(a)) / np.sqrt(2 * np.pi)
+        hazard = np.exp(-0.5 * a**2 - self._log_shares(a)) / np.sqrt(2 * np.pi)
         hazard = np.where(self.is_positive, hazard, 0.0)
         p[..., self.discrete :] = s * (a + hazard)
         return p, variance * np.maximum(1 + a * (a + hazard), 0.0)
@@ -133,10 +140,12 @@ class Visible:
         best = self.spread(np.maximum.reduceat(found, self.starts, axis=-1)) == found
         alone = self.spread(self.is_binary)
         found = np.where(alone, found > rng.gumbel(size=fields.shape), best).astype(float)
+        from scipy.special import ndtri_exp
+
         s = np.sqrt(variance)
         a = fields[:, self.discrete :] * s
         logs = np.log1p(-rng.random(a.shape))  # of numbers in (0, 1]
-        high = -ndtri_exp(logs + np.where(self.is_positive, log_ndtr(a), 0.0))
+        high = -ndtri_exp(logs + self._log_shares(a))
         found[:, self.discrete :] = s * (a + high)
         return found
 

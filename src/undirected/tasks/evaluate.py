@@ -27,8 +27,8 @@ from undirected.evaluation import (
 from undirected.evaluation.estimate import mean
 from undirected.inference import Elimination, Exact, Transfer
 from undirected.models import ModelPath
-from undirected.tasks.choose import check_model, kernel_for, path_to
-from undirected.tasks.entries import asks_entries, entry_bits
+from undirected.tasks.choose import asks_entries, check_model, kernel_for, path_to
+from undirected.tasks.entries import entry_bits
 from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
 from undirected.tasks.rows import unit_rows
 

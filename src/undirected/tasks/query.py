@@ -1,6 +1,6 @@
 """Questions to a model: the probability of what is not known, given what is."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,15 +17,16 @@ from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Domain, Layout, check_discrete, marginals
 from undirected.core.mesh import check_mesh, place
 from undirected.core.potentials import Potentials, Status, clamp, lowered
+from undirected.core.progress import Progress
 from undirected.core.protocols import Lowerable
-from undirected.core.random import make_key
+from undirected.core.random import check_key, make_key
 from undirected.core.table_units import TableUnits
 from undirected.factors import Squares
 from undirected.inference import Elimination, Exact, Inference, MaxProduct, MeanField, SumProduct
 from undirected.inference.mixed_messages import suits as takes_lines
-from undirected.sampling import Mean, run_chains
 from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
+from undirected.tasks.few_missing import answer_few, few_missing, takes_few
 from undirected.tasks.rows import (
     clamped_start,
     evidence_row,
@@ -160,7 +161,7 @@ def answer_rows(
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
     budget: int = BUDGET,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     mesh: Mesh | None = None,
 ) -> Answers:
     """`query` of rows, with the status of every row; in chunks whose memory is bounded.
@@ -169,27 +170,62 @@ def answer_rows(
     """
     check_model("query", model)
     mesh = check_mesh("query", mesh)
-    own_key = make_key("query", key, seed)
+    check_key("query", key, seed)
     values = unit_rows("query", model, rows)
     if method in ("auto", "exact") and is_enumerable(model):
         means, std = EnumeratedRBM.of(model).answers(values)
         return Answers(means, np.full(len(values), int(Status.CONVERGED)), std)
-    routine = _routine(model, method, len(values))
-    if routine is None:
-        return _by_chains(model, values, own_key, budget, progress, mesh)
-    found = _by_inference(model, values, routine, own_key, budget, progress, mesh)
-    open_ = found.status == Status.ROUNDS_SPENT
-    if open_.any() and routine == SETTLING:
-        again = _by_inference(model, values[open_], DAMPED, own_key, budget, None, mesh)
-        for old, new in zip(found, again, strict=True):
-            if old is not None and new is not None:
-                old[open_] = new
+    options = {"key": make_key("query", key, seed), "budget": budget, "mesh": mesh}
+    if method in ("auto", "exact") and takes_few(model):
+        found = _few_and_others(model, values, method, progress, options)
+    else:
+        found = _answer_by(model, values, method, progress, options)
     if (found.status == Status.INFEASIBLE).any() and not isinstance(method, Inference):
         row = int(np.flatnonzero(found.status == Status.INFEASIBLE)[0])
         raise NotFinite(
             f"query: what is known in row {row} contradicts itself: no state of the model agrees "
             "with it"
         )
+    return found
+
+
+def _few_and_others(
+    model: Any,
+    values: np.ndarray,
+    method: str | Inference,
+    progress: Progress | None,
+    options: dict[str, Any],
+) -> Answers:
+    """Rows with few missing entries exactly, all others by the method."""
+    few = few_missing(model.layout, values)
+    means = values.copy()
+    status = np.full(len(values), int(Status.CONVERGED))
+    if few.any():
+        means[few], feasible = answer_few(model, values[few])
+        status[few] = np.where(feasible, int(Status.CONVERGED), int(Status.INFEASIBLE))
+    if not few.all():
+        others = _answer_by(model, values[~few], method, progress, options)
+        means[~few], status[~few] = others.values, others.status
+    return Answers(means, status)
+
+
+def _answer_by(
+    model: Any,
+    values: np.ndarray,
+    method: str | Inference,
+    progress: Progress | None,
+    options: dict[str, Any],
+) -> Answers:
+    routine = _routine(model, method, len(values))
+    if routine is None:
+        return _by_chains(model, values, progress=progress, **options)
+    found = _by_inference(model, values, routine, progress=progress, **options)
+    open_ = found.status == Status.ROUNDS_SPENT
+    if open_.any() and routine == SETTLING:
+        again = _by_inference(model, values[open_], DAMPED, progress=None, **options)
+        for old, new in zip(found, again, strict=True):
+            if old is not None and new is not None:
+                old[open_] = new
     return found
 
 
@@ -246,7 +282,7 @@ def _by_inference(
     routine: Inference,
     key: Key[Array, ""],
     budget: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
     mesh: Mesh | None,
 ) -> Answers:
     p = lowered("query", model)
@@ -293,12 +329,13 @@ def _by_chains(
     values: np.ndarray,
     key: Key[Array, ""],
     budget: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
     mesh: Mesh | None,
 ) -> Answers:
     """Means of chains, one a row, whose known entries stay as they are."""
-    kernel = kernel_for(model)
+    from undirected.sampling import Mean, run_chains
 
+    kernel = kernel_for(model)
     lines = bool(model.layout.is_continuous.any())
     observe = Mean(jnp.square, name="squares") if lines else ()
 

@@ -12,7 +12,6 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import observe, potentials
 from undirected.core.table_units import TableUnits
-from undirected.sampling import init_state
 
 
 def visible_rows(
@@ -118,6 +117,8 @@ def clamped_start(
     model: Any, rows: Float[Array, "rows v"], key: Any
 ) -> tuple[Float[Array, "rows n"], Array]:
     """Random states of one chain a row whose known entries are set, and the mask of the others."""
+    from undirected.sampling import init_state
+
     layout, seen = model.layout, ~jnp.isnan(rows)
     x = init_state(model, (len(rows),), key)
     x = x.at[:, : rows.shape[1]].set(jnp.where(seen, rows, x[:, : rows.shape[1]]))

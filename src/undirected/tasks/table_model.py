@@ -1,9 +1,9 @@
 """A model and the schema of its table: questions, samples and scores in the table's own words."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,29 +12,22 @@ from jaxtyping import Float
 
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.progress import Progress
 from undirected.core.protocols import Model
-from undirected.core.table_units import TableUnits
+from undirected.core.table_units import TableUnits, part_of, same_states
 from undirected.inference import QueryNetwork
 from undirected.io.frames import Frame, as_frame
-from undirected.io.infer import infer_schema
 from undirected.io.model_files import describe_model, load_model, save_model
-from undirected.learning import answers as ask_network
 from undirected.models import ConditionalRBM, Potts
-from undirected.tasks.entries import asks_entries
-from undirected.tasks.evaluate import Evaluation, evaluate
+from undirected.tasks.choose import asks_entries
+from undirected.tasks.conditional_columns import conditional_answers, given_and_asked
 from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
 from undirected.tasks.sample import sample_units
-from undirected.tasks.table_models import (
-    conditional_answers,
-    given_and_asked,
-    part_of,
-    same_states,
-)
-from undirected.tasks.train_table import Settings, Trained, column_means, train_table
 from undirected.tasks.words import ColumnAnswer, answers_by_column, filled, ones
 
-Progress = Callable[[int, int], None]
+if TYPE_CHECKING:
+    from undirected.tasks.evaluate import Evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +79,7 @@ class TableModel:
             row = rows[0]
         return self.schema.decode(self.samples(count, row, seed=seed, sweeps=sweeps))
 
-    def evaluate(self, table: Any, *, seed: int = 0, **options: Any) -> Evaluation:
+    def evaluate(self, table: Any, *, seed: int = 0, **options: Any) -> "Evaluation":
         """The log-likelihood of a table, with its error; numbers are taken as standardised."""
         return self.score(self.encode(as_frame(table)), seed=seed, **options)
 
@@ -124,6 +117,8 @@ class TableModel:
         if isinstance(self.model, ConditionalRBM):
             return self._conditional_answers(values), None
         if self.answers_by_network and method in ("auto", "bp"):
+            from undirected.learning import answers as ask_network
+
             rows = self.units(values)
             means = np.where(np.isnan(rows), ask_network(self.network, rows), rows)
             return self._by_column(values, Answers(means, np.zeros(len(rows), int))), None
@@ -154,9 +149,11 @@ class TableModel:
         found = sample_units(self.model, count, units, key, sweeps=sweeps, progress=progress)
         return self.table(found[:, : self.model.layout.n_visible])
 
-    def score(self, values: np.ndarray, **options: Any) -> Evaluation:
+    def score(self, values: np.ndarray, **options: Any) -> "Evaluation":
         """The log-likelihood of encoded rows."""
         self.check_joint("evaluate")
+        from undirected.tasks.evaluate import evaluate
+
         means = self.notes.get("means")
         means = None if means is None else jnp.asarray(means, jnp.float32)
         return evaluate(self.model, self.rows(values), means=means, **options)
@@ -230,83 +227,6 @@ class TableModel:
                 part = own.probabilities[column.name][:, : column.n_states]
                 shares[column.name] = part / part.sum(1, keepdims=True)
         return answers_by_column(self.schema, values, shares, own.mean, own.std)
-
-
-def fit_table(
-    table: Any,
-    *,
-    types: Mapping[str, str] | None = None,
-    drop: Any = (),
-    columns: Any = None,
-    label: str | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> TableModel:
-    """Fit a model to a table of any kind of columns, which may have holes.
-
-    Args:
-        table: a file's path, a pandas, polars or Arrow table, a mapping of columns, or rows.
-        types: the kind of some columns: "binary", "category", "real" or "nonnegative"; of the
-            others it is found out.
-        drop: columns to leave out.
-        columns: the columns to take; by default all.
-        label: the column that is to be predicted; it is never left out unasked.
-        seed: of all draws.
-        options: fields of `Settings`, such as model, hidden and epochs.
-
-    Returns:
-        A `TableModel`, which answers in the table's own words and units.
-
-    Example:
-        >>> import undirected as un
-        >>> table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
-        >>> model = un.fit_table(table, epochs=2, hidden=2)
-        >>> list(model.query({"sky": ["dark"]}))
-        ['sky', 'mm', 'mm_sd']
-    """
-    unknown = set(options) - set(Settings.__dataclass_fields__)
-    if unknown:
-        raise UndirectedError(f"fit_table: Settings have no {', '.join(sorted(unknown))}")
-    frame = as_frame(table)
-    schema = infer_schema(frame, types=types, drop=drop, columns=columns, label=label)
-    values = schema.encode(frame.cells, frame.place)
-    settings = settings_for(Settings(seed=seed, **options), schema)
-    trained = train_table(values, settings, columns=columns_of(settings, schema))
-    return table_model(trained, schema)
-
-
-def settings_for(settings: Settings, schema: Schema) -> Settings:
-    """Settings whose model, where it was left open, takes columns of all the schema's kinds."""
-    if settings.model != "auto" or schema.kinds == {"binary"}:
-        return settings
-    return replace(settings, model="mixed")
-
-
-def columns_of(settings: Settings, schema: Schema) -> Schema | None:
-    """The schema for models of columns; those of 0/1 alone need none, and refuse other kinds."""
-    if settings.model not in ("auto", "mixture-rbm", "rbm", "ising"):
-        return schema
-    other = [column for column in schema if column.kind != "binary"]
-    if other:
-        raise UndirectedError(
-            f"fit: model '{settings.model}' takes binary columns; '{other[0].name}' is "
-            f"{other[0].kind}: drop it, or use model 'mixed', which takes all kinds"
-        )
-    return None
-
-
-def table_model(trained: Trained, schema: Schema, given: tuple[int, ...] = ()) -> TableModel:
-    """The model of a finished training with its schema and notes."""
-    model, network = trained.result.best_model, None
-    notes: dict[str, Any] = {"settings": asdict(trained.settings)}
-    if isinstance(model, ConditionalRBM):
-        return TableModel(model, schema, None, given, notes | {"given": list(given)})
-    if isinstance(model, QueryNetwork):
-        network, model = model, model.model
-        notes["query"] = {"layers": network.layers, "strength": float(network.strength)}
-    if schema.kinds == {"binary"} and model.layout.n_visible == len(schema):
-        notes["means"] = column_means(trained.train).tolist()
-    return TableModel(model, schema, network, (), notes)
 
 
 def load_table(folder: str | Path) -> TableModel:

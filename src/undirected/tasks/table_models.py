@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Conditionals, Marginal
-from undirected.core.table_units import Kind, TableUnits
+from undirected.core.table_units import Kind, TableUnits, part_of, same_states
 from undirected.evaluation import binary_cross_entropy, pseudo_log_likelihood
 from undirected.inference import QueryNetwork, SumProduct
 from undirected.inference.predict import predict
@@ -44,8 +43,9 @@ from undirected.models import (
     Potts,
     SemiRestrictedBM,
 )
-from undirected.tasks.choose import kernel_for
-from undirected.tasks.entries import asks_entries, entry_bits
+from undirected.tasks.choose import asks_entries, kernel_for
+from undirected.tasks.conditional_columns import given_and_asked, pairs
+from undirected.tasks.entries import entry_bits
 from undirected.tasks.enumerated import MOST_HIDDEN, fit_enumerated, hidden_for
 from undirected.tasks.learn import falling_adam, objective_for
 
@@ -297,58 +297,6 @@ def _judge_outputs(pair: tuple[np.ndarray, np.ndarray], rows: int) -> Any:
     return score
 
 
-def given_and_asked(
-    table: TableUnits, given: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The columns a conditional model takes as known, and those it is asked for."""
-    inputs = tuple(sorted({int(i) for i in given}))
-    if not inputs or not 0 <= inputs[0] <= inputs[-1] < len(table) or len(inputs) == len(table):
-        raise UndirectedError(
-            f"fit: a conditional model is given columns {list(given)} of {len(table)}; name at "
-            "least one, and leave at least one to be asked for"
-        )
-    outputs = tuple(i for i in range(len(table)) if i not in inputs)
-    for i in outputs:
-        if table.kinds[i] in ("real", "nonnegative"):
-            raise UndirectedError(
-                f"fit: column {table.labels[i]} is {table.kinds[i]}; a conditional model answers "
-                "binary and categorical columns: put it among those that are given, or drop it"
-            )
-    return inputs, outputs
-
-
-def part_of(table: TableUnits, columns: Sequence[int]) -> TableUnits:
-    """Some columns of a table, as a table."""
-    names = None if table.names is None else tuple(table.names[i] for i in columns)
-    return TableUnits(tuple(table.kinds[i] for i in columns), names)
-
-
-def pairs(
-    table: TableUnits, inputs: Sequence[int], outputs: Sequence[int], values: np.ndarray
-) -> tuple[Float[np.ndarray, "rows X"], Float[np.ndarray, "rows V"]]:
-    """Features and outputs of rows; a missing feature is taken as the middle of its column.
-
-    That is one half for a binary one, 1 / K for each state of a category, 0 for a real one.
-    """
-    features = part_of(table, inputs)
-    x = features.to_units(values[:, list(inputs)], "fit")
-    for i, kind in enumerate(features.kinds):
-        middle = 1 / kind if isinstance(kind, int) else 0.5 if kind == "binary" else 0.0
-        where = features.units(i)
-        x[:, where] = np.where(np.isnan(x[:, where]), middle, x[:, where])
-    return x, part_of(table, outputs).to_units(values[:, list(outputs)], "fit")
-
-
-def conditional_answers(
-    model: ConditionalRBM, columns: Any, given: Sequence[int], rows: ArrayLike
-) -> Float[np.ndarray, "rows V"]:
-    """Probabilities of the output units of a conditional model for rows of a table."""
-    table, values = TableUnits.of(columns), np.asarray(rows, np.float32)
-    inputs, outputs = given_and_asked(table, given)
-    x, _ = pairs(table, inputs, outputs, values)
-    return predict(model, x, SumProduct(iterations=100, tolerance=1e-3), jax.random.key(0))
-
-
 def _make_conditional(
     table: TableUnits, inputs: Sequence[int], outputs: Sequence[int], settings: Any
 ) -> ConditionalRBM:
@@ -393,12 +341,6 @@ def _make_nonnegative(table: TableUnits, values: np.ndarray, settings: Any) -> N
 
 def _make_mixed(table: TableUnits, values: np.ndarray, settings: Any) -> MixedRBM:
     return MixedRBM.create(table, settings.hidden, _key(settings), data=values)
-
-
-def same_states(table: TableUnits) -> TableUnits:
-    """The columns as categories of as many states as the largest has, for a Potts model."""
-    most = max(kind if isinstance(kind, int) else 2 for kind in table.kinds)
-    return TableUnits((most,) * len(table), table.names)
 
 
 def _make_potts(table: TableUnits, values: np.ndarray, settings: Any) -> Potts:

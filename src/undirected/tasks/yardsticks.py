@@ -5,12 +5,8 @@ from typing import Any
 import numpy as np
 
 from undirected.core.layout import Block, Layout
-from undirected.evaluation import pseudo_log_likelihood
 from undirected.learning.mixture import Mixture, fit_mixture, independent_columns
 from undirected.models import MixtureRBM
-from undirected.tasks.entries import MOST_ASKED, in_turns
-from undirected.tasks.table_models import MOST_JUDGED
-from undirected.tasks.train_table import questions
 
 SMALL, DIGITS = 20, 5
 """Components of the mixture that is kept beside a model, and digits of its numbers in the file."""
@@ -45,6 +41,12 @@ def scores_beside(
 
 
 def _score(name: str, mixture: Mixture, rows: np.ndarray, seed: int) -> float:
+    # Learning takes long to import, and whoever only reads yardsticks does without.
+    from undirected.evaluation import pseudo_log_likelihood
+    from undirected.tasks.entries import MOST_ASKED, in_turns
+    from undirected.tasks.table_models import MOST_JUDGED
+    from undirected.tasks.train_table import questions
+
     if name in ("bits_per_target", "bits_per_held_out_entry"):
         if name == "bits_per_held_out_entry":
             rows = rows[:MOST_JUDGED]

@@ -1,0 +1,91 @@
+"""A table of any kind of columns in, a fitted `TableModel` out."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from undirected.core.columns import Schema
+from undirected.core.errors import UndirectedError
+from undirected.inference import QueryNetwork
+from undirected.io.frames import as_frame
+from undirected.io.infer import infer_schema
+from undirected.models import ConditionalRBM
+from undirected.tasks.table_model import TableModel
+from undirected.tasks.train_table import Settings, Trained, column_means, train_table
+
+
+def fit_table(
+    table: Any,
+    *,
+    types: Mapping[str, str] | None = None,
+    drop: Any = (),
+    columns: Any = None,
+    label: str | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> TableModel:
+    """Fit a model to a table of any kind of columns, which may have holes.
+
+    Args:
+        table: a file's path, a pandas, polars or Arrow table, a mapping of columns, or rows.
+        types: the kind of some columns: "binary", "category", "real" or "nonnegative"; of the
+            others it is found out.
+        drop: columns to leave out.
+        columns: the columns to take; by default all.
+        label: the column that is to be predicted; it is never left out unasked.
+        seed: of all draws.
+        options: fields of `Settings`, such as model, hidden and epochs.
+
+    Returns:
+        A `TableModel`, which answers in the table's own words and units.
+
+    Example:
+        >>> import undirected as un
+        >>> table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
+        >>> model = un.fit_table(table, epochs=2, hidden=2)
+        >>> list(model.query({"sky": ["dark"]}))
+        ['sky', 'mm', 'mm_sd']
+    """
+    unknown = set(options) - set(Settings.__dataclass_fields__)
+    if unknown:
+        raise UndirectedError(f"fit_table: Settings have no {', '.join(sorted(unknown))}")
+    frame = as_frame(table)
+    schema = infer_schema(frame, types=types, drop=drop, columns=columns, label=label)
+    values = schema.encode(frame.cells, frame.place)
+    settings = settings_for(Settings(seed=seed, **options), schema)
+    trained = train_table(values, settings, columns=columns_of(settings, schema))
+    return table_model(trained, schema)
+
+
+def settings_for(settings: Settings, schema: Schema) -> Settings:
+    """Settings whose model, where it was left open, takes columns of all the schema's kinds."""
+    if settings.model != "auto" or schema.kinds == {"binary"}:
+        return settings
+    return replace(settings, model="mixed")
+
+
+def columns_of(settings: Settings, schema: Schema) -> Schema | None:
+    """The schema for models of columns; those of 0/1 alone need none, and refuse other kinds."""
+    if settings.model not in ("auto", "mixture-rbm", "rbm", "ising"):
+        return schema
+    other = [column for column in schema if column.kind != "binary"]
+    if other:
+        raise UndirectedError(
+            f"fit: model '{settings.model}' takes binary columns; '{other[0].name}' is "
+            f"{other[0].kind}: drop it, or use model 'mixed', which takes all kinds"
+        )
+    return None
+
+
+def table_model(trained: Trained, schema: Schema, given: tuple[int, ...] = ()) -> TableModel:
+    """The model of a finished training with its schema and notes."""
+    model, network = trained.result.best_model, None
+    notes: dict[str, Any] = {"settings": asdict(trained.settings)}
+    if isinstance(model, ConditionalRBM):
+        return TableModel(model, schema, None, given, notes | {"given": list(given)})
+    if isinstance(model, QueryNetwork):
+        network, model = model, model.model
+        notes["query"] = {"layers": network.layers, "strength": float(network.strength)}
+    if schema.kinds == {"binary"} and model.layout.n_visible == len(schema):
+        notes["means"] = column_means(trained.train).tolist()
+    return TableModel(model, schema, network, (), notes)
