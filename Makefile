@@ -73,7 +73,7 @@ $(STAMP)-demo: $(STAMP)-venv pyproject.toml
 	$(call install,the program,-e ".[demo]")
 
 $(STAMP)-test: $(STAMP)-venv pyproject.toml
-	$(call install,the program and its tests,-e ".[arviz$(COMMA)demo]" --group test --group peers --group browser)
+	$(call install,the program and its tests,-e ".[arviz$(COMMA)demo]" --group test --group peers --group browser --group notebooks)
 
 $(STAMP)-mutate: $(STAMP)-venv pyproject.toml
 	$(call install,the mutation tools,--group mutate)

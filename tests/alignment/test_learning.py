@@ -53,6 +53,23 @@ def test_chains_learn_the_correlations_of_the_data():
     assert pearson_of(data, again.single[::-1], turned) < 0.5
 
 
+def test_chains_that_flatter_the_model_are_asked_again(monkeypatch):
+    """A first look far below what moving chains said does not put off the next one for good."""
+    looks = []
+
+    def scripted(single, pairs, mean, lacking):
+        if lacking:
+            return 0.98
+        looks.append(0.3 if not looks else 0.96)
+        return looks[-1]
+
+    monkeypatch.setattr("undirected.alignment.boltzmann._pearson", scripted)
+    settings = BoltzmannSettings(chains=4, steps=400, every=10, still=1)
+    found = boltzmann_potts(exact_frequencies(random_model()), settings)
+    assert found.converged and found.pearson == 0.96
+    assert looks == [0.3, 0.96] and found.steps == 20
+
+
 def test_pearson_is_that_of_numpy():
     data, other = (exact_frequencies(random_model(seed=seed)) for seed in (0, 1))
     i, j = np.triu_indices(LENGTH, 1)

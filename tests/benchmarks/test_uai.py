@@ -64,6 +64,17 @@ def test_rows_and_bars():
     assert page.chart({"ours": 70.0, "peer": 30.0}).count("<rect") == 2
 
 
+def test_means_without_the_doubtful_references():
+    results = [
+        Result("Grids_1", "ours", "pr", 90.0, 1.0),
+        Result("relational_4", "ours", "pr", 10.0, 3.0),
+    ]
+    record = {"rows": [vars(row) for row in rows(results)]}
+    found = page.by_family(record)["pr"]
+    assert found["all"] == {"ours": 50.0}
+    assert found["all but relational"] == {"ours": 90.0}
+
+
 def test_peers_have_a_column_of_the_page():
     results = [
         Result("Grids_1", "ours", "mar", 90.0, 1.0),

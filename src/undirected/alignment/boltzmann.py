@@ -42,7 +42,7 @@ class BoltzmannSettings:
         floor: added to f_i(a) f_j(b), by which a step is divided.
         l2: shrinks couplings.
         memory: of the running mean of the chains' frequencies; where its Pearson is the target,
-            the model is held still and measured.
+            the model is held still and measured, and again after half as many steps as before.
         still: sweeps of a model that is held still before it is measured, and while it is.
         steps: at most.
         every: steps from one look at Pearson to the next.
@@ -98,7 +98,7 @@ def boltzmann_potts(
     pairs = jnp.asarray(found.pairs, jnp.float32)
     key = jax.random.key(seed)
     state = _start(single, settings.chains, key)
-    done, pearson, reached, wanted = 0, 0.0, False, settings.target
+    done, pearson, reached, again = 0, 0.0, False, 0
     while done < settings.steps and not reached:
         key, now, later = jax.random.split(key, 3)
         state = _learn(state, single, pairs, now, settings)
@@ -106,12 +106,12 @@ def boltzmann_potts(
         pearson = float(_pearson(single, pairs, state.mean, settings.memory**done))
         if not np.isfinite(pearson):
             raise UndirectedError("boltzmann_potts: learning diverged; pass a smaller rate")
-        if pearson >= wanted or done >= settings.steps:
+        if (pearson >= settings.target and done >= again) or done >= settings.steps:
             mean, x = _hold_still(state, later, settings.still)
-            state, moving = state._replace(x=x), pearson
+            state = state._replace(x=x)
             pearson = float(_pearson(single, pairs, mean, 0.0))
             reached = pearson >= settings.target
-            wanted = settings.target + max(moving - pearson, 0.0)  # what flattery there was
+            again = done + done // 2  # the moving chains flattered it: not at once again
         if progress is not None:
             progress(done, pearson)
     model = Potts.dense(np.asarray(state.fields), np.asarray(state.couplings)).zero_sum()

@@ -483,7 +483,7 @@ export class ImageView {
   /** Units that look other than before. */
   _drawUnits(hidden) {
     if (!this.unitCanvas) return;
-    const focused = document.activeElement === this.unitCanvas;
+    const focused = this.unitCanvas.getRootNode().activeElement === this.unitCanvas;
     for (let j = 0; j < this.model.J; j++) {
       const level = Math.round(255 * (0.12 + 0.88 * (hidden ? hidden[j] : 1)));
       const held = this._held(j) ?? (focused && j === this.unit ? "here" : "");

@@ -622,7 +622,7 @@ class LinePart extends Part {
       ? `${text(value)} (known)`
       : `${text(mean)} ± ${digits(sd * this.column.scale, 3)}`;
     this.slider.setAttribute("aria-valuetext", this.said.textContent);
-    if (document.activeElement !== this.slider || !known)
+    if (this.slider.getRootNode().activeElement !== this.slider || !known)
       this.slider.value = String(known ? value : mean);
     this.marks.replaceChildren(
       ...(known

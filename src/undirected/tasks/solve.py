@@ -215,10 +215,10 @@ def _answer_sparse(
     elif found.state is not None:
         state = np.full(len(network.cardinalities), -1)
         state[small.kept] = found.state
-    method = f"{small.eliminated} variables with at most two neighbours eliminated first"
-    if place:
-        method += f", then {found.method or 'simplification'}"
-    return replace(found, marginals=marginals, state=state, method=method)
+    first = f"{small.eliminated} variables with at most two neighbours eliminated first"
+    steps = [first] if small.eliminated else []
+    steps += [found.method or "simplification"] if place or not steps else []
+    return replace(found, marginals=marginals, state=state, method=", then ".join(steps))
 
 
 def memory_bytes(memory: int | str) -> int:

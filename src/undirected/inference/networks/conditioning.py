@@ -1,9 +1,10 @@
 """Conditioning: a tree whose messages would not fit is done for each state of a cutset in turn."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from math import inf, log2, prod
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -92,13 +93,17 @@ def restricted(network: Network, fixed: dict[int, int]) -> Network:
 
 
 def slices(
-    network: Network, tree: CliqueTree, cut: tuple[int, ...], **settings
+    network: Network,
+    tree: CliqueTree,
+    cut: tuple[int, ...],
+    kind: Callable[..., JunctionTree] = JunctionTree,
+    **settings: Any,
 ) -> Iterator[tuple[dict[int, int], JunctionTree, float]]:
     """For each state of the cutset that is possible: it, its tree, and what `collect` gave."""
     narrow = sliced(tree, cut)
     for state in product(*(range(network.cardinalities[v]) for v in cut)):
         fixed = dict(zip(cut, state, strict=True))
-        own = JunctionTree(restricted(network, fixed), narrow, **settings)
+        own = kind(restricted(network, fixed), narrow, **settings)
         try:
             yield fixed, own, own.collect()
         except Inconsistent:
@@ -106,16 +111,20 @@ def slices(
 
 
 def marginals(
-    network: Network, tree: CliqueTree, cut: tuple[int, ...] = (), deadline: float = inf
+    network: Network,
+    tree: CliqueTree,
+    cut: tuple[int, ...] = (),
+    deadline: float = inf,
+    kind: Callable[..., JunctionTree] = JunctionTree,
 ) -> tuple[float, list[Float[np.ndarray, " k"]]]:
-    """Log Z and the marginals of all variables.
+    """Log Z and the marginals of all variables, by one kind of tree.
 
     Raises:
         Inconsistent: no state is allowed.
         OutOfTime: the deadline passed.
     """
     log_z, sums = -inf, [np.zeros(k) for k in network.cardinalities]
-    for fixed, own, value in slices(network, tree, cut, deadline=deadline):
+    for fixed, own, value in slices(network, tree, cut, kind, deadline=deadline):
         found = own.distribute([(v,) for v in range(len(sums))])
         total = float(np.logaddexp(log_z, value))
         for v, table in enumerate(found):
@@ -129,10 +138,14 @@ def marginals(
 
 
 def log_partition(
-    network: Network, tree: CliqueTree, cut: tuple[int, ...] = (), deadline: float = inf
+    network: Network,
+    tree: CliqueTree,
+    cut: tuple[int, ...] = (),
+    deadline: float = inf,
+    kind: Callable[..., JunctionTree] = JunctionTree,
 ) -> float:
     """Log Z alone, with messages forgotten once they are used."""
-    values = [v for *_, v in slices(network, tree, cut, deadline=deadline, keep=False)]
+    values = [v for *_, v in slices(network, tree, cut, kind, deadline=deadline, keep=False)]
     if not values:
         raise Inconsistent
     return float(np.logaddexp.reduce(values))

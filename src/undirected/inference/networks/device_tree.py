@@ -18,8 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from undirected.core.errors import UndirectedError
+from undirected.inference.networks.accelerator import HOST
 from undirected.inference.networks.beliefs import reduced, sources
 from undirected.inference.networks.cliques import Clique
+from undirected.inference.networks.clock import check_time
 from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.messages import TINY, Message, normalised
 from undirected.inference.networks.simplify import Inconsistent
@@ -28,8 +30,6 @@ Scope = tuple[int, ...]
 Table = Float[np.ndarray, "*states"]
 Offsets = Int[np.ndarray, " m"]
 
-HOST = 2**18
-"""Entries of a clique that is done by NumPy, and of a message that NumPy holds."""
 ROW, AT_ONCE = 2**10, 2**26
 """Entries of the result along its last axis, and entries of the clique that are summed at once."""
 STEPS = 4
@@ -108,6 +108,8 @@ class DeviceTree(JunctionTree):
         found: list[Table] = [np.ones(())] * len(scopes)
         for c in reversed(range(len(self.tree.cliques))):
             clique = self.tree.cliques[c]
+            if c % 64 == 0 or clique.size > self.host:
+                check_time(self.deadline)
             own = beliefs.pop(c, np.ones(()))
             for i in read.get(c, ()):
                 found[i] = _onto(own, clique.separator, clique.sizes, scopes[i])

@@ -7,19 +7,27 @@ do not hang together are looked at one by one, and those that are still too larg
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, log2
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from undirected.inference.networks import approximate_marginals, approximate_states, conditioning
+from undirected.core.errors import UndirectedError
+from undirected.inference.networks import (
+    accelerator,
+    approximate_marginals,
+    approximate_states,
+    conditioning,
+)
 from undirected.inference.networks.blocks import THREADS
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.clock import OutOfTime
+from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.marginal_map import climb
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import Order, find_order
-from undirected.inference.networks.simplify import simplify
+from undirected.inference.networks.simplify import Inconsistent, simplify
 
 RATES = {"pr": 10e-9, "mar": 22e-9, "map": 15e-9, "mmap": 20e-9}
 """Seconds for an entry of a clique on one core, by task; a little on the safe side."""
@@ -64,11 +72,13 @@ class Budget:
         deadline: when it must be there, by `time.monotonic`.
         memory: bytes for tables.
         seed: of all random draws.
+        device: whether an accelerator may be used where it is worth it.
     """
 
     deadline: float
     memory: int
     seed: int = 0
+    device: bool = True
 
     @property
     def left(self) -> float:
@@ -103,12 +113,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """A clique tree, the cutset with which it fits into memory, and what it should take."""
+    """A clique tree, the cutset with which it fits into memory, and what it should take.
+
+    On a device large cliques are done by an accelerator.
+    """
 
     tree: CliqueTree
     cut: tuple[int, ...]
     seconds: float
     method: str
+    device: bool = False
 
 
 def answer(
@@ -168,7 +182,7 @@ def _whole(
     """An answer about a network that hangs together, exact where that fits."""
     try:
         plan = None if hopeless else plan_exact(network, task, budget, last)
-        found = plan and _exact(network, task, budget, plan, maximised)
+        found = plan and _planned(network, task, budget, plan, maximised, last)
     except KeyboardInterrupt:
         budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
     return found or _approximate(network, task, budget, maximised)
@@ -217,10 +231,12 @@ def plan_exact(
             return None
         close.sort(key=lambda one: one.cost)
         try:
-            for one in [order, *close[:CANDIDATES]]:
-                plan = plan_tree(network, task, budget, one, last)
-                if plan is not None:
-                    return plan
+            orders = [order, *close[:CANDIDATES]]
+            plans = (plan_tree(network, task, budget, one, last) for one in orders)
+            plan = next((plan for plan in plans if plan is not None), None)
+            plan = faster(network, task, budget, order, plan)
+            if plan is not None:
+                return plan
         except OutOfTime:
             return None
         del close[:CANDIDATES]
@@ -255,6 +271,21 @@ def plan_tree(
     return Plan(tree, cut, seconds, _method(order, cut))
 
 
+def faster(
+    network: Network, task: str, budget: Budget, order: Order, plan: Plan | None
+) -> Plan | None:
+    """A plan, or one for an accelerator where that should be done earlier."""
+    known = EXACT_SHARE * budget.left if plan is None else plan.seconds
+    if known < accelerator.STARTING or not (budget.device and accelerator.available()):
+        return plan
+    until = time.monotonic() + PLAN_SHARE * budget.left
+    tree = clique_tree(network.cardinalities, network.scopes, order, sums=False, deadline=until)
+    seconds = accelerator.seconds(tree, task)
+    if seconds is None or seconds > known:
+        return plan
+    return Plan(tree, (), seconds, f"{_method(order)} on an accelerator", device=True)
+
+
 def _method(order: Order, cut: tuple[int, ...] = ()) -> str:
     """A tree in words."""
     slices = f", {len(cut)} variables conditioned on" if cut else ""
@@ -272,17 +303,50 @@ def _exact(
     """The answer of a tree; None where it takes more time or memory than planned."""
     until = time.monotonic() + (PATIENCE if patience is None else patience) * budget.left
     try:
+        kind = _kind(plan)
         if task == "mar":
-            value, table = conditioning.marginals(network, plan.tree, plan.cut, until)
+            value, table = conditioning.marginals(network, plan.tree, plan.cut, until, kind)
             found = Outcome(value, marginals=table)
         elif task == "pr":
-            found = Outcome(conditioning.log_partition(network, plan.tree, plan.cut, until))
+            found = Outcome(conditioning.log_partition(network, plan.tree, plan.cut, until, kind))
         else:
             value, state = conditioning.maximum(network, plan.tree, maximised, plan.cut, until)
             found = Outcome(value, state=state)
     except (OutOfTime, MemoryError):
         return None
+    except Inconsistent:
+        raise
+    except (UndirectedError, RuntimeError):  # too wide a range, or the device has no room
+        if not plan.device:
+            raise
+        return None
     return replace(found, lower=found.value, upper=found.value, exact=True, method=plan.method)
+
+
+def _kind(plan: Plan) -> Callable[..., JunctionTree]:
+    """What makes the tree of a plan; that of a device imports JAX."""
+    if not plan.device:
+        return JunctionTree
+    from undirected.inference.networks.device_tree import DeviceTree
+
+    return partial(DeviceTree, host=accelerator.HOST)
+
+
+def _planned(
+    network: Network,
+    task: str,
+    budget: Budget,
+    plan: Plan,
+    maximised: frozenset[int],
+    last: frozenset[int],
+) -> Outcome | None:
+    """The answer of a plan; what a device could not do is planned anew without it."""
+    found = _exact(network, task, budget, plan, maximised)
+    if found is not None or not plan.device:
+        return found
+    budget = replace(budget, device=False)
+    again = plan_exact(network, task, budget, last)
+    return None if again is None else _exact(network, task, budget, again, maximised)
 
 
 def _by_parts(
@@ -298,15 +362,18 @@ def _by_parts(
     own = split(network, parts, maximised)
     for i, (net, most) in enumerate(own):
         last = most if task == "mmap" else frozenset()
+        if budget.left <= 0:
+            break
         plan = plan_exact(net, task, budget, last, 1 / (len(own) - i))
         if plan is not None and plan.seconds <= AT_ONCE * budget.left:
-            exact = _exact(net, task, budget, plan, most)
+            exact = _planned(net, task, budget, plan, most, last)
             found |= {} if exact is None else {i: exact}
         elif plan is not None:
             planned.append((plan.seconds, i, plan))
     for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
         if seconds <= EXACT_SHARE * budget.left:
-            exact = _exact(own[i][0], task, budget, plan, own[i][1])
+            last = own[i][1] if task == "mmap" else frozenset()
+            exact = _planned(own[i][0], task, budget, plan, own[i][1], last)
             found |= {} if exact is None else {i: exact}
     rest = [i for i in range(len(own)) if i not in found]
     weight = {i: len(own[i][0].cardinalities) for i in rest}
