@@ -1,5 +1,6 @@
 """Start-up and size: what is imported before a command runs, and how much memory a table takes."""
 
+import io
 import json
 import os
 import subprocess
@@ -76,3 +77,20 @@ def test_a_hundred_thousand_rows_stay_small(tmp_path):
     assert json.loads(fitted)["rows"] == json.loads(asked)["rows"] == 100_000
     assert not np.isnan(np.load(tmp_path / "a.npy")).any()
     assert int(peak) < 1_500_000
+
+
+def test_progress_is_silent_without_a_terminal_unless_asked(monkeypatch):
+    """A bar that is not asked gives no line and stops no work; one that is says the end."""
+    from rich.console import Console
+
+    from undirected.cli import console
+
+    lines = []
+    monkeypatch.setattr(console, "say", lines.append)
+    monkeypatch.setattr(console, "note", Console(file=io.StringIO()))
+    quiet, told = console.Bar("sample", told=False), console.Bar("sample", told=True)
+    assert quiet.teller is None and told.teller is not None
+    quiet.update(3, 3)
+    assert lines == []
+    told.update(3, 3)
+    assert lines == ["sample: 3 of 3 steps"]

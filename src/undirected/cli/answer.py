@@ -180,6 +180,7 @@ def query_table(
     method: str,
     seed: int,
     js: bool,
+    show: bool = False,
 ) -> None:
     """Answer the missing entries of a table."""
     started = time.monotonic()
@@ -192,10 +193,10 @@ def query_table(
     missing = np.isnan(values)
     if not missing.any():
         console.say(f"{rows}: no entry is missing; the answers are a copy")
-    bar = console.Bar(f"query ({method})", "rows")
+    bar = console.Bar(f"query ({method})", "rows", told=show)
     with bar.running():
         answers, converged = saved.table.answers_and_status(
-            values, method=method, seed=seed, progress=bar.update
+            values, method=method, seed=seed, progress=bar.teller
         )
     if out is not None:
         _write_answers(saved, out, values, answers, frame)
@@ -312,6 +313,7 @@ def sample_model(
     png: Path | None,
     seed: int,
     js: bool,
+    show: bool = False,
 ) -> None:
     """Write samples of a model, and draw them where they are images."""
     check_writable(out)
@@ -330,9 +332,9 @@ def sample_model(
         if len(values) != 1:
             raise UndirectedError(f"{given}: {len(values)} rows; --given takes a table of one row")
         row = values[0]
-    bar = console.Bar("sample", "samples")
+    bar = console.Bar("sample", "sweeps", told=show)
     with bar.running():
-        values = saved.table.samples(count, row, seed=seed, sweeps=sweeps, progress=bar.update)
+        values = saved.table.samples(count, row, seed=seed, sweeps=sweeps, progress=bar.teller)
     _write_rows(saved, out, values)
     if png is not None and saved.image is not None:
         wide = max(1, int(min(count, 400) ** 0.5))

@@ -132,6 +132,7 @@ def query(
     header: Header = None,
     method: options.QueryMethod = "auto",
     seed: Seed = 0,
+    progress: options.ShowProgress = False,
     as_json: AsJson = False,
 ) -> None:
     """Fill in missing entries given those that are there: words, numbers, and how sure they are.
@@ -143,7 +144,7 @@ def query(
     """
     from undirected.cli.answer import query_table
 
-    query_table(model, rows, header, out, completion, method, seed, as_json)
+    query_table(model, rows, header, out, completion, method, seed, as_json, progress)
 
 
 @app.command()
@@ -162,6 +163,7 @@ def sample(
         Path | None, typer.Option(help="Also draw the samples as a grid of images.")
     ] = None,
     seed: Seed = 0,
+    progress: options.ShowProgress = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw samples from a model by Gibbs sampling; of a family, sequences as FASTA.
@@ -177,7 +179,7 @@ def sample(
         return sample_family(model, out, count, sweeps, refused, seed, as_json)
     from undirected.cli.answer import sample_model
 
-    sample_model(model, out, count, sweeps, given, header, png, seed, as_json)
+    sample_model(model, out, count, sweeps, given, header, png, seed, as_json, progress)
 
 
 @app.command()
@@ -209,6 +211,7 @@ def evaluate(
     chains: Annotated[int, typer.Option(help="Chains of AIS.")] = 200,
     betas: Annotated[int, typer.Option(help="Temperatures of AIS.")] = 2000,
     seed: Seed = 0,
+    progress: options.ShowProgress = False,
     as_json: AsJson = False,
 ) -> None:
     """Log-likelihood of a table under a model, with its error.
@@ -222,7 +225,7 @@ def evaluate(
         return evaluate_family(model, table, method, chains, betas, seed, as_json)
     from undirected.cli.evaluate import evaluate_table
 
-    evaluate_table(model, table, header, method, chains, betas, seed, as_json)
+    evaluate_table(model, table, header, method, chains, betas, seed, as_json, progress)
 
 
 @app.command()

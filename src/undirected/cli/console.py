@@ -64,9 +64,15 @@ def _finite(value: Any) -> Any:
 
 
 class Bar:
-    """A progress bar with rate and time left on a terminal, a line every few seconds elsewhere."""
+    """A progress bar with rate and time left on a terminal, a line every few seconds elsewhere.
 
-    def __init__(self, title: str, unit: str = "steps"):
+    Args:
+        title: what is done.
+        unit: what is counted.
+        told: whether there are lines where there is no terminal.
+    """
+
+    def __init__(self, title: str, unit: str = "steps", told: bool = True):
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -74,7 +80,7 @@ class Bar:
             TextColumn,
         )
 
-        self.title, self.unit = title, unit
+        self.title, self.unit, self.told = title, unit, told
         self._said = time.monotonic()
         self._first: tuple[float, float] | None = None
         self._progress = Progress(
@@ -96,7 +102,8 @@ class Bar:
         self._progress.update(
             self._task, completed=done, total=total, rate=speed, left=left, detail=detail
         )
-        if not note.is_terminal and (time.monotonic() - self._said > 5 or done >= total > 0):
+        due = time.monotonic() - self._said > 5 or done >= total > 0
+        if due and self.told and not note.is_terminal:
             self._said = time.monotonic()
             parts = [f"{self.title}: {done:,.0f} of {total:,.0f} {self.unit}", speed, detail, left]
             say(", ".join(part for part in parts if part))
@@ -114,6 +121,11 @@ class Bar:
             return ""
         seconds = round((total - done) * (now - began) / (done - before))
         return f"{seconds} s left" if seconds < 120 else f"{seconds // 60} min left"
+
+    @property
+    def teller(self) -> Any:
+        """`update` where anyone sees it, else None: who is not asked need not stop to tell."""
+        return self.update if note.is_terminal or self.told else None
 
     @contextmanager
     def running(self) -> Iterator["Bar"]:

@@ -22,6 +22,7 @@ def evaluate_table(
     betas: int,
     seed: int,
     js: bool,
+    show: bool = False,
 ) -> None:
     """Print the log-likelihood of a table under a model."""
     check_choice("evaluate: method", method, EVALUATE_METHODS)
@@ -29,10 +30,10 @@ def evaluate_table(
     saved.table.check_joint("evaluate")
     check_lowerable("evaluate", saved.model)
     rows = read_for(saved, table, header)
-    bar = console.Bar("evaluate", "rows")
+    bar = console.Bar("evaluate", "steps", told=show)
     with bar.running():
         found = saved.table.score(
-            rows, method=method, chains=chains, betas=betas, seed=seed, progress=bar.update
+            rows, method=method, chains=chains, betas=betas, seed=seed, progress=bar.teller
         )
     beside = {
         name: float(mixture.log_likelihood(rows).mean())

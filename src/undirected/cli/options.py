@@ -35,6 +35,13 @@ Seed = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
+ShowProgress = Annotated[
+    bool,
+    typer.Option(
+        "--progress", help="Say how far it is every few seconds where there is no terminal too."
+    ),
+]
+
 Types = Annotated[
     str | None,
     typer.Option(

@@ -1,6 +1,7 @@
 """The driver of every kernel: burn in, thin, and summarise chains while they run."""
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from undirected.core.mesh import (
     use_mesh,
 )
 from undirected.core.potentials import Beliefs, Status
+from undirected.core.progress import Progress
 from undirected.core.protocols import Info, Kernel, Model
 from undirected.core.random import make_key
 from undirected.core.units import random_units
@@ -36,6 +38,8 @@ from undirected.sampling.observers import (
     check_observers,
 )
 
+BLOCK = 0.5
+"""Seconds of steps after which a program tells how far it is; a block takes up to twice as long."""
 BATCHES = 20
 """Consecutive batches of draws whose means carry the error bars: 20 states of memory per chain."""
 APART = 0.1
@@ -140,6 +144,7 @@ def run_chains(
     keep: bool = True,
     moments: bool = False,
     mesh: Mesh | None = None,
+    progress: Progress | None = None,
 ) -> ChainResult:
     """Run chains side by side: `burn_in` steps, then `samples` draws of `thin` steps each.
 
@@ -163,6 +168,8 @@ def run_chains(
         moments: without `observe`, short for `Moments()`.
         mesh: devices over which the chains are split, such as `un.device_mesh()`; the draws are the
             same on any.
+        progress: told the steps done before the first draw, and how many these are, about twice a
+            second; the draws are the same with it or without.
 
     Returns:
         Means, variances and errors of all units, what was observed, and the last state.
@@ -183,7 +190,39 @@ def run_chains(
     if not isinstance(start, eqx.Module):
         state = kernel.init(model, _starts(model, start, chains, free, start_key), init_key)
     free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
+    if progress is not None and mesh is None:
+        state = _warm_up(kernel, model, state, free, run_key, burn_in, progress)
+        burn_in = 0
     return _run_on(mesh, kernel, model, state, free, run_key, samples, burn_in, thin, observers)
+
+
+def _warm_up(
+    kernel: Kernel, model: Any, state: Any, free: Array, key: Array, count: int, progress: Progress
+) -> Any:
+    """The state after `count` steps, in blocks that double until one takes `BLOCK` seconds."""
+    burn_key, done, size = jax.random.split(key)[0], 0, 1
+    while done < count:
+        begun, size = time.monotonic(), min(size, count - done)
+        state = _steps(kernel, model, state, free, burn_key, np.asarray(done), np.asarray(size))
+        jax.block_until_ready(state)
+        done += size
+        if time.monotonic() - begun < BLOCK:
+            size *= 2
+        progress(done, count)
+    return state
+
+
+@eqx.filter_jit
+def _steps(
+    kernel: Kernel, model: Any, state: Any, free: Array, key: Array, start: Any, count: Any
+) -> Any:
+    """The state after steps number `start` to `start + count - 1` before the first draw."""
+    return lax.fori_loop(
+        start,
+        start + count,
+        lambda i, s: split_chains(kernel.step(model, s, free, jax.random.fold_in(key, i))[0]),
+        state,
+    )
 
 
 def _run_on(
@@ -225,12 +264,7 @@ def _run(
     observers: dict[str, Observer],
 ) -> ChainResult:
     burn_key, key = jax.random.split(key)
-    state = lax.fori_loop(
-        0,
-        burn_in,
-        lambda i, s: split_chains(kernel.step(model, s, free, jax.random.fold_in(burn_key, i))[0]),
-        state,
-    )
+    state = _steps(kernel, model, state, free, burn_key, 0, burn_in)
     every = {name: look.every for name, look in observers.items() if isinstance(look, Stored)}
     batches = min(BATCHES, math.isqrt(samples))
     length, longer = divmod(samples, batches)

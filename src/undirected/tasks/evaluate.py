@@ -1,6 +1,5 @@
 """How probable a model finds rows, and log Z: exact where affordable, else from both sides."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Potentials, clamp
+from undirected.core.progress import Progress, shares
 from undirected.core.protocols import Conditionals, Lowerable, Marginal, Separable, Summable
 from undirected.core.random import make_key
 from undirected.evaluation import (
@@ -97,6 +97,7 @@ def log_partition(
     betas: int = 2000,
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
+    progress: Progress | None = None,
 ) -> LogPartition:
     """log Z of a model: exact where that is affordable, otherwise between two estimates.
 
@@ -108,6 +109,7 @@ def log_partition(
         betas: temperatures of AIS.
         key: of all draws.
         seed: the same as a number; pass one of the two.
+        progress: told the betas of AIS done and in all.
 
     Returns:
         A `LogPartition`: `float()` of it is the value, `interval` says how wide it is, `note` what
@@ -126,16 +128,16 @@ def log_partition(
     check_lowerable("log_partition", model)
     why = ""
     if method != "ais" and is_enumerable(model):
-        log_z = EnumeratedRBM.of(model).log_z
-        return LogPartition(log_z, (log_z, log_z), "exact")
+        return _exactly(EnumeratedRBM.of(model).log_z)
     if method != "ais":
         log_z, why = _exact(model)
         if log_z is not None:
-            return LogPartition(log_z, (log_z, log_z), "exact")
+            return _exactly(log_z)
     if method == "exact":
         raise UndirectedError(f"log_partition: no exact log Z ({why}); use method 'ais'")
     own = make_key("log_partition", key, seed)
-    both = bracket(path_to(model, means), kernel_for(model), own, chains=chains, betas=betas)
+    path, kernel = path_to(model, means), kernel_for(model)
+    both = bracket(path, kernel, own, chains=chains, betas=betas, progress=progress)
     return LogPartition(both.log_z, both.interval, "ais", both)
 
 
@@ -150,7 +152,7 @@ def evaluate(
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
     entries: bool | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """The log-likelihood of rows under a model, with its error; of what is observed in them.
 
@@ -165,7 +167,7 @@ def evaluate(
         key: of all draws.
         seed: the same as a number; pass one of the two.
         entries: whether to hide single entries and ask for them; by default where rows have holes.
-        progress: told the rows done and the rows in all, where they take AIS.
+        progress: told the steps of all chains done and in all, where AIS is run.
 
     Returns:
         An `Evaluation`: means per row in nats with standard errors, values of single rows
@@ -186,19 +188,25 @@ def evaluate(
         )
     own = make_key("evaluate", key, seed)
     settings: dict[str, Any] = {"method": method, "means": means, "betas": betas}
-    log_z = log_partition(model, chains=chains, key=own, **settings)
     complete = values[~np.isnan(values).any(1)]
     known = len(complete) > 0 and isinstance(model, Marginal | Conditionals)
-    if method != "ais" and is_enumerable(model):
+    if method in ("auto", "exact") and is_enumerable(model):
         exact = EnumeratedRBM.of(model)
+        log_z = _exactly(exact.log_z)
         found, sums = mean(exact.log_likelihood(values)), "exact"
         pseudo = mean(exact.pseudo_log_likelihood(complete)) if known else None
     else:
-        found, sums = _likelihood(model, values, log_z.value, own, progress, **settings)
+        first, second = shares(progress, 2 * chains * betas, _row_steps(model, values, betas))
+        log_z = log_partition(model, chains=chains, key=own, progress=first, **settings)
+        found, sums = _likelihood(model, values, log_z.value, own, second, **settings)
         pseudo = pseudo_log_likelihood(model, complete) if known else None
     ask = len(complete) < len(values) if entries is None else entries
     held_out = entry_bits(model, values) if ask and asks_entries(model) else None
     return Evaluation(found, log_z, pseudo, sums, len(values), len(complete), held_out)
+
+
+def _exactly(log_z: float) -> LogPartition:
+    return LogPartition(log_z, (log_z, log_z), "exact")
 
 
 def check_lowerable(caller: str, model: Any) -> None:
@@ -215,7 +223,7 @@ def _likelihood(
     rows: np.ndarray,
     log_z: float,
     key: Key[Array, ""],
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
     *,
     method: str,
     means: ArrayLike | None,
@@ -223,7 +231,7 @@ def _likelihood(
 ) -> tuple[Estimate, str]:
     """Log-likelihood of rows, and how hidden units and missing entries were summed out."""
     holes = np.isnan(rows).any(1)
-    summable = isinstance(model, Summable) or model.layout.n == model.layout.n_visible
+    summable = _sums_hidden(model)
     if summable and not holes.any():
         return log_likelihood(model, rows, log_z), "exact"
     sums = None if method == "ais" else _exact_rows(model, rows)
@@ -247,7 +255,7 @@ def _rows_by_ais(
     model: Any,
     rows: np.ndarray,
     key: Key[Array, ""],
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
     means: ArrayLike | None,
     betas: int,
 ) -> Float[np.ndarray, " rows"]:
@@ -255,18 +263,37 @@ def _rows_by_ais(
     path = path_to(model, means)
     if isinstance(model, Separable):  # a path from a tractable model would have couplings
         path = ModelPath(model.independent(None if means is None else jnp.asarray(means)), model)
-    kernel = kernel_for(model)
-    few = isinstance(model, Summable) or model.layout.n == model.layout.n_visible
-    count = max(2, betas // 10) if few else betas
+    kernel, count = kernel_for(model), _row_betas(model, betas)
 
     def by_ais(part: Array, start: int) -> np.ndarray:
-        own = jax.random.fold_in(key, start)
-        return ais_rows(path, kernel, part, own, chains=ROW_CHAINS, betas=count)
+        own, held = jax.random.fold_in(key, start), min(len(part), len(rows) - start)
+
+        def tell(done: int, total: int) -> None:
+            if progress is not None:
+                progress(start * total + held * done, len(rows) * total)
+
+        return ais_rows(path, kernel, part, own, chains=ROW_CHAINS, betas=count, progress=tell)
 
     size = 4 * ROW_CHAINS * model.layout.n
     # Rows that fill up a chunk are 0, which is no state of a categorical variable.
-    found = map_rows(by_ais, rows, size, budget=ROW_BYTES, progress=progress, fill=np.nan)
+    found = map_rows(by_ais, rows, size, budget=ROW_BYTES, fill=np.nan)
     return np.asarray(found, np.float64)
+
+
+def _sums_hidden(model: Any) -> bool:
+    """Whether nothing but missing entries is left to be summed over."""
+    return isinstance(model, Summable) or model.layout.n == model.layout.n_visible
+
+
+def _row_betas(model: Any, betas: int) -> int:
+    """Betas of a row; fewer where its missing entries alone are summed."""
+    return max(2, betas // 10) if _sums_hidden(model) else betas
+
+
+def _row_steps(model: Any, rows: np.ndarray, betas: int) -> int:
+    """Steps of all chains of the rows that AIS has to sum."""
+    count = np.isnan(rows).any(1).sum() if _sums_hidden(model) else len(rows)
+    return int(count) * ROW_CHAINS * _row_betas(model, betas)
 
 
 def _exact(model: Any) -> tuple[float | None, str]:

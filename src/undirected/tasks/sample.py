@@ -1,6 +1,5 @@
 """Samples of a model, free or given what is known."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
 from undirected.core.layout import Layout, marginals
+from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
@@ -28,7 +28,7 @@ def sample(
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
     budget: int = BUDGET,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Any:
     """Independent samples of the visible units, each from a chain of its own.
 
@@ -43,7 +43,7 @@ def sample(
         key: of all draws.
         seed: the same as a number; pass one of the two.
         budget: bytes that the chains of one chunk may take.
-        progress: told the samples done and the samples in all.
+        progress: told the sweeps done and the sweeps in all, of all samples together.
 
     Returns:
         An array (count, visible units), or (count, columns) of a model with columns; for a network
@@ -80,7 +80,7 @@ def sample_units(
     sweeps: int = 1000,
     kernel: Kernel | None = None,
     budget: int = BUDGET,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Float[np.ndarray, "count n"]:
     """`sample` of all units, hidden ones too, given one row of visible units with NaN."""
     check_counts("sample", count=count, sweeps=sweeps)
@@ -92,12 +92,28 @@ def sample_units(
     def draw(chunk: Array, start: int) -> Array:
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
         x, free = clamped_start(model, chunk, start_key)
-        return run_chains(
-            mover, model, x, run_key, burn_in=sweeps - 1, samples=1, free=free, keep=False
+        own = min(len(chunk), count - start)
+
+        def tell(done: int, _: int) -> None:
+            if progress is not None:
+                progress(start * sweeps + own * done, count * sweeps)
+
+        found = run_chains(
+            mover,
+            model,
+            x,
+            run_key,
+            burn_in=sweeps - 1,
+            samples=1,
+            free=free,
+            keep=False,
+            progress=None if progress is None else tell,
         ).state.x
+        tell(sweeps, sweeps)
+        return found
 
     rows = np.broadcast_to(row, (count, model.layout.n_visible))
-    return map_rows(draw, rows, 64 * model.layout.n, budget=budget, progress=progress)
+    return map_rows(draw, rows, 64 * model.layout.n, budget=budget)
 
 
 def _by_name(layout: Layout, found: np.ndarray) -> dict[Any, np.ndarray]:
