@@ -362,6 +362,8 @@ def _by_parts(
     own = split(network, parts, maximised)
     for i, (net, most) in enumerate(own):
         last = most if task == "mmap" else frozenset()
+        if budget.left <= 0:
+            break
         plan = plan_exact(net, task, budget, last, 1 / (len(own) - i))
         if plan is not None and plan.seconds <= AT_ONCE * budget.left:
             exact = _planned(net, task, budget, plan, most, last)
