@@ -315,11 +315,13 @@ def test_the_tour_can_be_walked_and_left(visit):
 
 
 @pytest.mark.parametrize("name", ["image", "table", "network"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_has_no_serious_finding(visit, name, theme):
+@pytest.mark.parametrize(
+    ("theme", "width"), [("light", 1200), ("dark", 1200), ("light", 360), ("dark", 3840)]
+)
+def test_axe_has_no_serious_finding(visit, name, theme, width):
     if not AXE.is_file():
         pytest.skip(f"axe-core is not in {AXE}: npm install --prefix build axe-core")
-    page = visit(name, color_scheme=theme)
+    page = visit(name, color_scheme=theme, viewport={"width": width, "height": 900})
     page.wait_for_timeout(300)
     page.evaluate(AXE.read_text("utf-8"))
     found = page.evaluate("async () => (await axe.run()).violations")
