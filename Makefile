@@ -25,7 +25,7 @@ demo: $(STAMP)-demo  ## fit a model to handwritten digits, complete half-seen on
 test: $(STAMP)-test  ## run the tests on the CPU; ARGS="-k name" picks some, "-n 0" for one process
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder -m "not slow and not smoke" $(ARGS)
 
-slow: $(STAMP)-test  ## run the long tests, and every experiment at its smallest size
+slow: $(STAMP)-test $(STAMP)-slow  ## run the long tests, and every experiment at its smallest size
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 -m "slow or smoke" $(ARGS)
 
 mutate: $(STAMP)-test $(STAMP)-mutate  ## how many small changes of the code the tests notice; takes hours
@@ -73,7 +73,10 @@ $(STAMP)-demo: $(STAMP)-venv pyproject.toml
 	$(call install,the program,-e ".[demo]")
 
 $(STAMP)-test: $(STAMP)-venv pyproject.toml
-	$(call install,the program and its tests,-e ".[arviz$(COMMA)demo]" --group test --group peers --group browser --group notebooks)
+	$(call install,the program and its tests,-e ".[arviz$(COMMA)demo]" --group test --group peers --group browser)
+
+$(STAMP)-slow: $(STAMP)-venv pyproject.toml
+	$(call install,what the long tests need beside,--group notebooks)
 
 $(STAMP)-mutate: $(STAMP)-venv pyproject.toml
 	$(call install,the mutation tools,--group mutate)

@@ -104,7 +104,7 @@ def page():
 def paint(page):
     """The pixel in row 3, column 3 on, and the one to its left off; the marginals that come."""
     easel = page.get_by_role("application", name=re.compile("to paint"))
-    easel.wait_for(timeout=40_000)
+    easel.wait_for(timeout=120_000)
     root = page.locator(".explore")
     root.evaluate(SETTLED)
     before = root.evaluate(MEANS)
