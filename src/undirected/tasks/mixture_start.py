@@ -17,7 +17,11 @@ from undirected.tasks.choose import kernel_for, path_to
 from undirected.tasks.entries import MOST_SUMMED, observed_mean
 
 MOST_FIELDS = 40_000
-"""Entries of the components' means: drawing the component takes so many sums for every chain."""
+"""Entries of the components' means beyond which there are no more than `MANY` components: drawing
+the component takes so many sums for every chain."""
+MANY = SIZES[-2]
+"""Components that may be tried however many columns there are: fewer than hidden units, as a rule,
+so that they cost less than those do, and clusters that come in variants need them."""
 MOST_ENTRIES = 2**24
 """Entries of the rows that a mixture is fitted to."""
 CHAINS, BETAS, LAST_BETAS = 100, 100, 500
@@ -26,7 +30,7 @@ CHAINS, BETAS, LAST_BETAS = 100, 100, 500
 
 def most_components(columns: int) -> int:
     """The largest mixture to try for a table of so many columns."""
-    return int(np.clip(MOST_FIELDS // columns, SIZES[2], SIZES[-1]))
+    return int(np.clip(MOST_FIELDS // columns, MANY, SIZES[-1]))
 
 
 def start_mixture(train: np.ndarray, valid: np.ndarray, most: int | None, seed: int) -> Mixture:
