@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import inf
@@ -285,8 +285,27 @@ def notes(results: list[Result]) -> list[str]:
         "most; its exact marginals, sums over two counts (python -m benchmarks.uai.relational), "
         "score 12.55. So the mean without them is given too."
     )
-    late = [f"{r.task} {r.problem}: {r.contestant}: {r.trouble}" for r in results if r.trouble]
-    return [board + ", ".join(known), relational, *proofs(results), *late]
+    return [board + ", ".join(known), relational, *proofs(results), *troubles(results)]
+
+
+def troubles(results: list[Result]) -> list[str]:
+    """How often each contestant gave no answer, and why: late, or the kind of its error."""
+    found: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for one in results:
+        if one.trouble:
+            found[one.task, one.contestant][_kind(one.trouble)] += 1
+    told = []
+    for (task, contestant), kinds in found.items():
+        why = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        told.append(f"{task}: {contestant}: no answer to {kinds.total()} problems: {why}")
+    return told
+
+
+def _kind(trouble: str) -> str:
+    """An error without what it says of this problem, and without the modules it comes from."""
+    if any(word in trouble for word in ("MemoryError", "bad_alloc", "too big")):
+        return "out of memory"
+    return trouble.split(":")[0].rsplit(".", 1)[-1]
 
 
 def proofs(results: list[Result]) -> list[str]:

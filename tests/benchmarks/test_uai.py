@@ -6,7 +6,7 @@ from math import log, sqrt
 import numpy as np
 import pytest
 from benchmarks.uai import page, score
-from benchmarks.uai.run import ARCHIVE, Kept, Result, problems, proofs, rows, unpack
+from benchmarks.uai.run import ARCHIVE, Kept, Result, problems, proofs, rows, troubles, unpack
 
 from undirected.core.errors import DataNotFound
 from undirected.io.uai import UaiModel, write_marginals, write_partition, write_state
@@ -132,3 +132,19 @@ def test_problems_are_found_in_the_archive(tmp_path, monkeypatch, top):
         assert [path.name for path in problems(folder, "map", "")] == ["Grids_1.uai"]
     with pytest.raises(DataNotFound, match="no \\*.uai whose name contains 'DBN'"):
         problems(folder, "mar", "DBN")
+
+
+def test_troubles_are_counted():
+    def one(problem, trouble, who="pgmpy"):
+        return Result(problem, who, "mar", 0.0, 1.0, trouble=trouble)
+
+    results = [
+        one("Grids_1", "late"),
+        one("Grids_2", "late"),
+        one("Grids_3", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 4 TiB"),
+        one("Grids_4", "ValueError: array is too big; size"),
+        one("Grids_5", "ValueError: min() arg is an empty sequence"),
+        one("Grids_6", "", "ours"),
+    ]
+    text = "mar: pgmpy: no answer to 5 problems: 2 late, 2 out of memory, 1 ValueError"
+    assert troubles(results) == [text]
