@@ -5,6 +5,7 @@ import json
 import operator
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from undirected.data import cache
 from undirected.experiments import provenance, registry
 from undirected.experiments import record as records
 from undirected.experiments.record import Outcome, Record
-from undirected.experiments.stages import Context, Event
+from undirected.experiments.stages import Context, Event, workers
 
 
 def run(
@@ -37,7 +38,8 @@ def run(
     itself (`REPEATS`) makes at least that many, all from `seed`. A run that was stopped goes on
     after its last finished stage, provided experiment, config, seeds and library version are the
     same; `resume=False` starts afresh, and may replace a record of another config or seed.
-    `overrides`: `key=value` texts.
+    Processes that run the same experiment into the same folder share its seeds and stages, and
+    each writes the whole record. `overrides`: `key=value` texts.
     """
     experiment, seed = registry.load(name), operator.index(seed)
     several = _seeds(seed, seeds)
@@ -53,11 +55,16 @@ def run(
         _check_same(path, config, several)
     contexts = plan.contexts(on_event)
     contexts[0].tell("start", experiment.title)
-    outcome = plan.run(contexts)
-    changed = [f"config of profile {profile!r} changed: {setting}" for setting in overrides]
-    result = plan.record(outcome, contexts, seed, changed)
-    records.write(result, path)
-    plan.forget()
+    with ExitStack() as here:
+        for context in contexts:
+            here.enter_context(context.workers.hold_any())
+        outcome = plan.run(contexts)
+        changed = [f"config of profile {profile!r} changed: {setting}" for setting in overrides]
+        result = plan.record(outcome, contexts, seed, changed)
+        records.write(result, path)
+        alone = not any(context.workers.shared for context in contexts)
+    if alone:
+        plan.forget()
     contexts[0].tell("done", str(path), 1.0)
     return result
 
@@ -101,8 +108,13 @@ class _Plan:
         return any(folder.exists() for folder in self.folders)
 
     def forget(self) -> None:
-        """Remove what was kept."""
+        """Remove what was kept, unless another process is at work there."""
         for folder in self.folders:
+            if folder.exists() and workers(folder).shared:
+                raise UndirectedError(
+                    f"{self.experiment.name}: another process is running it into this folder; "
+                    "leave --fresh out to share its work, or choose another --out"
+                )
             shutil.rmtree(folder, ignore_errors=True)
 
     def contexts(self, on_event: Callable[[Event], object]) -> list[Context]:
@@ -112,17 +124,22 @@ class _Plan:
     def run(self, contexts: list[Context]) -> Outcome:
         """The outcome of all seeds."""
         if self.together:
-            return self._run_together(contexts[0])
-        found = {}
-        for seed, context in zip(self.seeds, contexts, strict=True):
+            return contexts[0].shared_run(partial(self._run_together, contexts[0]))
+        found: dict[int, Outcome] = {}
+        pairs = list(zip(self.seeds, contexts, strict=True))
+        # What another process is at comes last: to join it, or to take up what it leaves.
+        for seed, context in sorted(pairs, key=lambda pair: pair[1].busy):
             if len(contexts) > 1:
                 context.tell("seed", f"seed {seed}")
-            context.clock.start()
-            try:
-                found[seed] = context.whole(partial(self._run_one, seed, context))
-            finally:
-                context.clock.stop()
-        return records.join(found)
+            found[seed] = context.shared_run(partial(self._run_seed, seed, context))
+        return records.join({seed: found[seed] for seed in self.seeds})
+
+    def _run_seed(self, seed: int, context: Context) -> Outcome:
+        context.clock.start()
+        try:
+            return context.whole(partial(self._run_one, seed, context))
+        finally:
+            context.clock.stop()
 
     def record(
         self, outcome: Outcome, contexts: list[Context], seed: int, changed: list[str]

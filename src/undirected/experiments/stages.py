@@ -1,9 +1,13 @@
-"""What a running experiment may use: a folder, progress, and stages that survive a crash."""
+"""What a running experiment may use: a folder, progress, and stages that survive a crash.
+
+Several processes may run the same experiment over one folder: each stage is done by one of them.
+"""
 
 import json
 import time
+import uuid
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,11 @@ from undirected.core.files import atomic_write
 from undirected.data import cache
 from undirected.experiments.provenance import source_hash
 from undirected.experiments.record import Outcome, Row
+from undirected.experiments.sharing import Claims
 
+LOOK = 0.5
+"""Seconds between two looks at what another process is doing."""
+_RUN = "run"  # the name of a claim; stages have theirs in a folder of their own
 _ARRAY = "array."  # prefix of names in .npz files: np.savez keeps some, like `file`, for itself
 
 
@@ -48,6 +56,9 @@ class Context:
         self._experiment = experiment
         self._on_event = on_event
         self._seen: set[str] = set()
+        self.claims = Claims(scratch / "claims")
+        self._stage_claims = Claims(scratch / "claims" / "stages")
+        self.workers = workers(scratch)
         for folder in (self.out, self.scratch, self._stages):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -63,20 +74,68 @@ class Context:
         """The result of `fn()`, computed once: a resumed run reads it from disk instead.
 
         Results are a list of `Row`, a JSON value, or a dict of arrays. What is returned has always
-        been through the disk, so that fresh and resumed runs go on from the same values.
+        been through the disk, so that fresh and resumed runs go on from the same values. Where
+        another process is at work on it, its result is waited for.
         """
-        if name in self._seen:
-            raise UndirectedError(f"stage {name!r} occurs twice in one run; give each its own name")
-        self._seen.add(name)
-        path = self._stages / quote(name, safe="")
-        stored = _stored(path)
-        if stored is not None:
-            try:
-                result = _load(stored)
-                self.tell("resumed", name)
+        return self.map({name: fn})[name]
+
+    def map(self, work: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """The results of several stages, by name, none of which needs another's.
+
+        Several processes share them: what nobody is at work on is done first, then the results of
+        the others are waited for, or what they left is done.
+        """
+        for name in work:
+            if name in self._seen:
+                raise UndirectedError(
+                    f"stage {name!r} occurs twice in one run; give each its own name"
+                )
+            self._seen.add(name)
+        found = {}
+        for name, fn in work.items():
+            if not self._stage_claims.held_by_another(quote(name, safe="")):
+                found[name] = self._result(name, fn)
+        return {
+            name: found[name] if name in found else self._result(name, fn)
+            for name, fn in work.items()
+        }
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether a stage was ended or begun, here or by another process."""
+        return any(self._stages.iterdir()) or self._stage_claims.shared
+
+    def _result(self, name: str, fn: Callable[[], Any]) -> Any:
+        """What is stored of a stage, or comes from another process, or is computed now."""
+        path, told = self._stages / quote(name, safe=""), False
+        while True:
+            known, result = self._read(name, path)
+            if known:
                 return result
-            except (BadFile, OSError):
-                self.progress(f"{name}: the stored result cannot be read; running it again")
+            with self._stage_claims.hold(path.name) as mine:
+                if mine:
+                    known, result = self._read(name, path)
+                    return result if known else self._compute(name, path, fn)
+            if not told:
+                self.progress(f"{name}: another process is at work on it")
+            told = True
+            time.sleep(LOOK)
+
+    def _read(self, name: str, path: Path) -> tuple[bool, Any]:
+        """Whether a result is stored, and which."""
+        stored = _stored(path)
+        if stored is None:
+            return False, None
+        try:
+            result = _load(stored)
+        except (BadFile, OSError):
+            self.progress(f"{name}: the stored result cannot be read; running it again")
+            stored.unlink(missing_ok=True)
+            return False, None
+        self.tell("resumed", name)
+        return True, result
+
+    def _compute(self, name: str, path: Path, fn: Callable[[], Any]) -> Any:
         self.tell("stage", name)
         self.origins.begin(name)
         begun = time.monotonic()
@@ -86,6 +145,25 @@ class Context:
             self.clock.add(name, time.monotonic() - begun)
             self.origins.save()
         return _load(stored)
+
+    @property
+    def busy(self) -> bool:
+        """Whether another process is at this run."""
+        return self.claims.held_by_another(_RUN)
+
+    def shared_run(self, fn: Callable[[], Any]) -> Any:
+        """The result of a run that other processes may be at: by sharing its stages, or, where it
+        has none, after they ended.
+        """
+        told = False
+        while True:
+            with self.claims.hold(_RUN) as mine:
+                if mine or self.has_stages:
+                    return fn()
+            if not told:
+                self.progress("another process is at work on this run")
+            told = True
+            time.sleep(LOOK)
 
     def whole(self, fn: Callable[[], Outcome]) -> Outcome:
         """The outcome of a whole run, kept until the record is written: seeds end one by one."""
@@ -101,6 +179,29 @@ class Context:
         return outcome
 
 
+def workers(scratch: Path) -> Claims:
+    """The processes that run an experiment with this folder."""
+    return Claims(scratch / "workers")
+
+
+class _Parts:
+    """JSON values of one kind, a file for every process, so that none writes over another's."""
+
+    def __init__(self, path: Path):
+        self._stem, self._folder = path.stem, path.parent
+        self._own = path.with_name(f"{path.stem}-{uuid.uuid4().hex[:8]}.json")
+
+    def others(self) -> list[dict[str, Any]]:
+        """What other processes saved, and earlier attempts."""
+        files = sorted(self._folder.glob(f"{self._stem}*.json"))
+        return [json.loads(f.read_text(encoding="utf-8")) for f in files if f != self._own]
+
+    def save(self, value: dict[str, Any]) -> None:
+        """Write the value of this process to disk."""
+        with atomic_write(self._own) as temporary:
+            temporary.write_text(json.dumps(value), encoding="utf-8")
+
+
 class Origins:
     """What the parts of a run were made with: the source of every stage, and the data.
 
@@ -109,12 +210,21 @@ class Origins:
     """
 
     def __init__(self, path: Path):
-        self._path = path
-        self.stages: dict[str, list[str]] = {}
+        self._parts = _Parts(path)
+        self._stages: dict[str, list[str]] = {}
         self.data: dict[str, str] = {}
-        if path.exists():
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            self.stages, self.data = saved["stages"], saved["data"]
+        for other in self._parts.others():
+            self.data |= other["data"]
+
+    @property
+    def stages(self) -> dict[str, list[str]]:
+        """Hashes of the sources of every stage, in the order in which they came."""
+        found: dict[str, list[str]] = {}
+        for stages in (*(other["stages"] for other in self._parts.others()), self._stages):
+            for name, sources in stages.items():
+                own = found.setdefault(name, [])
+                own += [source for source in sources if source not in own]
+        return found | {"": self._stages.get("", [])}  # what is no stage is done again
 
     @property
     def sources(self) -> set[str]:
@@ -123,32 +233,43 @@ class Origins:
 
     def begin(self, stage: str) -> None:
         """Note the source of now for a stage, before it runs."""
-        before = self.stages.get(stage, []) if stage else []  # what is no stage is done again
-        self.stages[stage] = [*before, *({source_hash()} - set(before))]
+        before = self._stages.get(stage, [])
+        self._stages[stage] = [*before, *({source_hash()} - set(before))]
         self.save()
 
     def save(self) -> None:
         """Write what is known to disk."""
-        with atomic_write(self._path) as temporary:
-            data = {"stages": self.stages, "data": self.data}
-            temporary.write_text(json.dumps(data), encoding="utf-8")
+        self._parts.save({"stages": self._stages, "data": self.data})
 
 
 class Clock:
-    """Seconds spent on a run, summed over its attempts; saved after every stage and at the end."""
+    """Seconds spent on a run, summed over its attempts and over the processes that share it.
+
+    Saved after every stage and at the end.
+    """
 
     def __init__(self, path: Path):
-        self._path = path
+        self._parts = _Parts(path)
         self._begun: float | None = None
         self._earlier = 0.0
-        self.stages: dict[str, float] = {}
-        if path.exists():
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            self._earlier, self.stages = saved["seconds"], saved["stages"]
+        self._stages: dict[str, float] = {}
 
     @property
     def seconds(self) -> float:
         """Seconds of all attempts so far."""
+        return self._own_seconds + sum(other["seconds"] for other in self._parts.others())
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds of every stage, in the order in which they came."""
+        found: dict[str, float] = {}
+        for stages in (*(other["stages"] for other in self._parts.others()), self._stages):
+            for name, seconds in stages.items():
+                found[name] = found.get(name, 0.0) + seconds
+        return found
+
+    @property
+    def _own_seconds(self) -> float:
         now = 0.0 if self._begun is None else time.monotonic() - self._begun
         return self._earlier + now
 
@@ -158,19 +279,17 @@ class Clock:
 
     def stop(self) -> None:
         """The attempt ends."""
-        self._earlier, self._begun = self.seconds, None
+        self._earlier, self._begun = self._own_seconds, None
         self.save()
 
     def add(self, stage: str, seconds: float) -> None:
         """Note the time a stage took, added to that of earlier attempts at it, and save."""
-        self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+        self._stages[stage] = self._stages.get(stage, 0.0) + seconds
         self.save()
 
     def save(self) -> None:
         """Write the time so far to disk."""
-        with atomic_write(self._path) as temporary:
-            data = {"seconds": self.seconds, "stages": self.stages}
-            temporary.write_text(json.dumps(data), encoding="utf-8")
+        self._parts.save({"seconds": self._own_seconds, "stages": self._stages})
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:

@@ -162,28 +162,45 @@ def learn_seeds(
 
     The setting of a method is chosen with the first seed, and all learn with it.
     """
-    first, *_ = tasks
-    regressions: Found = {}
-    found: list[Found] = [{} for _ in tasks]
-    for method in ["LR", *(name for name in config["methods"] if name != "LR")]:
-        name = f"{case}, {method}"
-        context.progress(f"{name}: choosing rate, decay and start")
-        chosen = context.stage(
-            f"{name}, choice",
-            partial(choose, tasks[first], method, config, first, regressions.get(str(first))),
-        )
-        setting = Setting(chosen["rate"], chosen["decay"], chosen["start"])
-        for (seed, task), own in zip(tasks.items(), found, strict=True):
-            tail = f", seed {seed}" if len(tasks) > 1 else ""
-            context.progress(f"{name}{tail}: learning")
-            start = regressions.get(str(seed))
-            got = context.stage(
-                f"{name}{tail}", partial(learn, task, method, config, seed, setting, start)
-            )
-            if method == "LR":
-                regressions[str(seed)] = got
-            own[method] = got | {"setting": chosen}
+    others = [name for name in config["methods"] if name != "LR"]
+    regressions = _learn_group(case, ["LR"], tasks, config, context, [None] * len(tasks))
+    starts = [{k: v for k, v in own["LR"].items() if k != "setting"} for own in regressions]
+    rest = _learn_group(case, others, tasks, config, context, starts)
+    found = [one | more for one, more in zip(regressions, rest, strict=True)]
     return [{method: own[method] for method in config["methods"]} for own in found]
+
+
+def _learn_group(
+    case: str,
+    methods: list[str],
+    tasks: dict[int, Task],
+    config: dict[str, Any],
+    context: Context,
+    starts: list[dict[str, Any] | None],
+) -> list[Found]:
+    """Methods that need nothing of each other, from the regressions of every seed."""
+    first, *_ = tasks
+    chosen = context.map(
+        {
+            f"{case}, {method}, choice": partial(
+                choose, tasks[first], method, config, first, starts[0]
+            )
+            for method in methods
+        }
+    )
+    work, places = {}, {}
+    for method in methods:
+        setting = chosen[f"{case}, {method}, choice"]
+        values = Setting(setting["rate"], setting["decay"], setting["start"])
+        for i, (seed, task) in enumerate(tasks.items()):
+            name = f"{case}, {method}" + (f", seed {seed}" if len(tasks) > 1 else "")
+            work[name] = partial(learn, task, method, config, seed, values, starts[i])
+            places[name] = i, method, setting
+    found: list[Found] = [{} for _ in tasks]
+    for name, got in context.map(work).items():
+        i, method, setting = places[name]
+        found[i][method] = got | {"setting": setting}
+    return found
 
 
 def run_cases(

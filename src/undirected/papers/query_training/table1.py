@@ -159,14 +159,17 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         )
         for model in config["models"]:
             work = model, splits, how, config, seed
-            found = context.stage(f"{name}, {model}: PCD", partial(pcd, *work))
-            rows += [_row(name, f"PCD-{by}", model, found[by]) for by in ("BP", "Gibbs")]
+            learners = {"PCD": partial(pcd, *work), "QT": partial(_train, *work)}
             if model == "RBM":
-                found = context.stage(f"{name}, {model}: PL", partial(pl, *work[1:]))
-                rows.append(_row(name, "PL-BP", model, found["test"]))
-            found = context.stage(f"{name}, {model}: QT", partial(_train, *work))
-            rows.append(_row(name, "QT", model, found["test"]))
-            curves[model][name] = found["epoch"], found["validation"]
+                learners["PL"] = partial(pl, *work[1:])
+            found = context.map({f"{name}, {model}: {by}": fn for by, fn in learners.items()})
+            pcd_found = found[f"{name}, {model}: PCD"]
+            rows += [_row(name, f"PCD-{by}", model, pcd_found[by]) for by in ("BP", "Gibbs")]
+            if model == "RBM":
+                rows.append(_row(name, "PL-BP", model, found[f"{name}, {model}: PL"]["test"]))
+            trained = found[f"{name}, {model}: QT"]
+            rows.append(_row(name, "QT", model, trained["test"]))
+            curves[model][name] = trained["epoch"], trained["validation"]
             if name in NAMES:
                 rows += [_quoted(name, method, model) for method in ("AdVIL-BP", "AdVIL-Gibbs")]
     plots = [
