@@ -1,6 +1,6 @@
 """Corrupted images: the cases of the tables, and the run over all methods of a table."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -176,7 +176,7 @@ def _learn_group(
     tasks: dict[int, Task],
     config: dict[str, Any],
     context: Context,
-    starts: list[dict[str, Any] | None],
+    starts: Sequence[dict[str, Any] | None],
 ) -> list[Found]:
     """Methods that need nothing of each other, from the regressions of every seed."""
     first, *_ = tasks
