@@ -29,6 +29,11 @@ class Pairs(NamedTuple):
     tables: np.ndarray  # log weights by states of first, between, second
     own: tuple[np.ndarray, np.ndarray]  # log weights of a variable of the first kind, the second
 
+    @property
+    def given(self) -> np.ndarray:
+        """Probabilities of the variable between, by states of first, between, second."""
+        return np.exp(self.tables - logsumexp(self.tables, axis=1, keepdims=True))
+
 
 def read_pairs(model: UaiModel) -> Pairs:
     """The parts of a model of pairs; refuses one whose tables of a kind differ."""
@@ -72,7 +77,7 @@ def solve_pairs(model: UaiModel, seen: dict[int, int]) -> tuple[float, list[np.n
     weights = np.exp(log_w - log_z)
     a, b = (np.arange(size) / (size - 1) for size in weights.shape)
     joint = np.einsum("ab,as,bt->st", weights, np.stack([1 - a, a], 1), np.stack([1 - b, b], 1))
-    given = np.exp(pairs.tables - logsumexp(pairs.tables, axis=1, keepdims=True))
+    given = pairs.given
     answers = {v: joint.sum(1) for v in pairs.first} | {v: joint.sum(0) for v in pairs.second}
     answers |= {v: np.einsum("st,srt->r", joint, given) for v in pairs.between}
     for v, state in seen.items():
@@ -96,12 +101,11 @@ def main() -> None:
     log_z, exact = solve_pairs(model, read_evidence(Path(f"{path}.evid"), model))
     print(f"log Z: {log_z:.6f}; reference: {score.read_partition(Path(f'{path}.PR')):.6f}")
     reference, pairs = score.read_marginals(Path(f"{path}.MAR")), read_pairs(model)
-    given = np.exp(pairs.tables - logsumexp(pairs.tables, axis=1, keepdims=True))
     highest = max(reference[v][1] for v in pairs.between)
     print(
         f"largest probability of 1 of a pair's variable in the reference: {highest:.6f}; ", end=""
     )
-    print(f"the same in any state of its two neighbours: {given[:, 1].max():.6f}")
+    print(f"the same in any state of its two neighbours: {pairs.given[:, 1].max():.6f}")
     print(f"score of the exact marginals: {score.score_marginals(exact, reference):.2f}")
 
 

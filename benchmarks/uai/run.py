@@ -166,18 +166,22 @@ class Kept:
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         self.results = dict(self._entry(json.loads(line)) for line in lines)
 
-    def _entry(self, kept: dict) -> tuple[tuple, Result]:
+    @staticmethod
+    def _entry(kept: dict) -> tuple[tuple, Result]:
         result = Result(**kept["result"])
         names = result.contestant, result.task, result.problem
         return (*names, kept["source"], json.dumps(kept["limits"])), result
 
+    def _made_with(self, contestant: str) -> str:
+        """The source that a result depends on: peers are not of this library."""
+        return self.source if contestant.startswith(OURS) else ""
+
     def find(self, contestant: str, task: str, problem: str) -> Result | None:
-        source = self.source if contestant.startswith(OURS) else ""
-        names = contestant, task, problem
-        return self.results.get((*names, source, json.dumps(self.limits)))
+        key = (contestant, task, problem, self._made_with(contestant), json.dumps(self.limits))
+        return self.results.get(key)
 
     def add(self, result: Result) -> None:
-        source = self.source if result.contestant.startswith(OURS) else ""
+        source = self._made_with(result.contestant)
         line = {"result": asdict(result), "source": source, "limits": self.limits}
         with self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

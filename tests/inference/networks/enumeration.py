@@ -52,3 +52,13 @@ def enumerated(network):
     axes = range(p.ndim)
     tables = [p.sum(tuple(a for a in axes if a != v)) / p.sum() for v in axes]
     return tables, top + np.log(p.sum()), top
+
+
+def grid(side, scale, seed=0):
+    """A square grid of binary variables, with random tables of pairs and of single ones."""
+    draw = np.random.default_rng(seed)
+    right = [(i, i + 1) for i in range(side * side) if (i + 1) % side]
+    down = [(i, i + side) for i in range(side * (side - 1))]
+    pairs = tuple(right + down) + tuple((i,) for i in range(side * side))
+    tables = tuple(draw.normal(0, scale, [2] * len(scope)) for scope in pairs)
+    return Network((2,) * side**2, pairs, tables)

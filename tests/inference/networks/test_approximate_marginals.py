@@ -3,20 +3,10 @@ import time
 import numpy as np
 import pytest
 
-from tests.inference.networks.enumeration import enumerated, random_network
+from tests.inference.networks.enumeration import enumerated, grid, random_network
 from undirected.inference.networks import approximate_marginals, search
-from undirected.inference.networks.network import Network
 
 GIB = 2**30
-
-
-def grid(side, scale, seed=0):
-    draw = np.random.default_rng(seed)
-    right = [(i, i + 1) for i in range(side * side) if (i + 1) % side]
-    down = [(i, i + side) for i in range(side * (side - 1))]
-    pairs = tuple(right + down) + tuple((i,) for i in range(side * side))
-    tables = tuple(draw.normal(0, scale, [2] * len(scope)) for scope in pairs)
-    return Network((2,) * side**2, pairs, tables)
 
 
 def test_small_networks_are_exact():
