@@ -390,6 +390,12 @@ def score_name(settings: Settings, valid: np.ndarray) -> tuple[str, float]:
     return "bits_per_held_out_entry", -1.0
 
 
+def score_of(trained: Trained) -> tuple[str, float | None]:
+    """The name and the value of the score by which the best step was chosen."""
+    name, sign = score_name(trained.settings, trained.valid)
+    return name, None if trained.result.best is None else sign * trained.result.best
+
+
 _losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being fitted
 
 
