@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.mesh import agree, by_first, gather, place, place_chains, shared
+from undirected.learning.snapshots import SnapshotStore
 from undirected.learning.train_step import TrainState
 
 Row = dict[str, float]
@@ -54,8 +55,10 @@ class Run:
 class Saver:
     """Checkpoints of one run, at most one every so many seconds; without a store it does nothing.
 
-    `identity` is what must not change between the parts of a run and no shape betrays. Of several
-    processes that share a mesh the first reads and writes; all call every method at the same step.
+    Snapshots are written before the checkpoint of the same step, so that a run that goes on finds
+    all of those before it. `identity` is what must not change between the parts of a run and no
+    shape betrays. Of several processes that share a mesh the first reads and writes; all call every
+    method at the same step.
     """
 
     def __init__(
@@ -64,14 +67,20 @@ class Saver:
         every: float,
         identity: dict[str, Any],
         mesh: Mesh | None = None,
+        snapshots: SnapshotStore | None = None,
     ):
         self.store, self.every, self.identity, self.mesh = store, every, identity, mesh
+        self.snapshots = snapshots
         self.step, self.time = 0, time.monotonic()
 
     def resume(self, start: Run) -> Run:
         """The run of the newest checkpoint, or `start` where there is none."""
-        if self.store is None:
-            return start
+        run = start if self.store is None else self._stored(start)
+        if (kept := self.snapshots) is not None:
+            by_first(self.mesh, lambda: kept.resume(run.step))
+        return run
+
+    def _stored(self, start: Run) -> Run:
         whole = gather(self.mesh, _arrays(start))
         found = by_first(self.mesh, lambda: self._read(whole))
         told: tuple[int, dict[str, Any]] | None = agree(
@@ -134,9 +143,15 @@ class Saver:
             "diverged": bool(run.bad),
             "history": list(run.history),
         }
-        tree, store = gather(self.mesh, _arrays(run)), self.store
-        by_first(self.mesh, lambda: store.save(run.step, tree, meta))
+        tree = gather(self.mesh, _arrays(run))
+        by_first(self.mesh, lambda: self._write(run.step, tree, meta))
         self.step, self.time = run.step, time.monotonic()
+
+    def _write(self, step: int, tree: "_Saved", meta: dict[str, Any]) -> None:
+        assert self.store is not None
+        if self.snapshots is not None:
+            self.snapshots.save()
+        self.store.save(step, tree, meta)
 
 
 class _Saved(eqx.Module):

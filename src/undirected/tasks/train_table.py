@@ -31,6 +31,7 @@ from undirected.learning import fit as run_fit
 from undirected.learning.checkpointing import Store
 from undirected.learning.fit import Log
 from undirected.learning.mixture import Mixture
+from undirected.learning.snapshots import SnapshotStore
 from undirected.models import RBM, Ising, MixtureRBM
 from undirected.sampling import BlockGibbs, Gibbs, MixtureGibbs
 from undirected.tasks.entries import entry_bits, observed_mean
@@ -126,6 +127,7 @@ def train_table(
     given: Sequence[int] = (),
     store: Store | None = None,
     log: Log | None = None,
+    snapshots: SnapshotStore | None = None,
     on_event: Callable[[Progress], None] | None = None,
     mesh: Mesh | None = None,
 ) -> Trained:
@@ -142,6 +144,7 @@ def train_table(
         given: numbers of the columns that a conditional model takes as known.
         store: where checkpoints go, so that a stopped run goes on; `io.checkpoint.Checkpoints`.
         log: where metrics go; `io.metrics.MetricsLog`.
+        snapshots: where some chains and filters go, with the checkpoints; `io.snapshots.Snapshots`.
         on_event: told the progress after every chunk of steps.
         mesh: devices over which rows and chains are split, such as `un.device_mesh()`.
 
@@ -159,7 +162,8 @@ def train_table(
     if table.ndim != 2:
         raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
     settings = settings or Settings()
-    options = {"store": store, "log": log, "on_event": on_event, "mesh": mesh}
+    options = {"store": store, "log": log, "snapshots": snapshots, "on_event": on_event}
+    options |= {"mesh": mesh}
     if settings.model in RECIPES:
         return _train_other(table, settings, columns, given, options)
     settings = choose(settings, table)
