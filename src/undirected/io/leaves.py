@@ -1,22 +1,18 @@
 """Any pytree as named arrays plus a JSON description of every leaf, and back, bit for bit."""
 
 import ast
-import json
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
 from jaxtyping import PyTree
-from safetensors import SafetensorError
 
 from undirected.core.errors import BadFile
 
 # What every safetensors reader knows; arrays of other dtypes are stored as their bytes.
-NATIVE = {"bool": "BOOL", "float16": "F16", "float32": "F32", "float64": "F64"}
-NATIVE |= {f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)}
-NATIVE |= {f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)}
+NATIVE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+NATIVE += ("float16", "float32", "float64")
 NUMBERS = {"bool": lambda text: text == "True", "int": int, "float": float}
 PLAIN = {**NUMBERS, "str": ast.literal_eval}
 EXTENSION = 2  # numpy's mark of dtypes that JAX adds: bfloat16, float8, int4
@@ -63,33 +59,6 @@ def check_fit(like: PyTree, specs: list[dict[str, Any]], where: str) -> None:
             raise BadFile(
                 f"{where}: the file has '{name}', which is not part of what was asked for"
             )
-
-
-def pack(arrays: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file."""
-    return safetensors.numpy.save(arrays, metadata)
-
-
-def pack_parts(
-    arrays: dict[str, np.ndarray], metadata: dict[str, str]
-) -> tuple[bytes, list[np.ndarray]]:
-    """The same file as its header and the bytes that follow, which are not copied."""
-    entries, parts, at = {"__metadata__": metadata}, [], 0
-    for name, a in sorted(arrays.items(), key=lambda item: -item[1].itemsize):  # so all are aligned
-        place = [at, at := at + a.nbytes]
-        entries[name] = {"dtype": NATIVE[a.dtype.name], "shape": a.shape, "data_offsets": place}
-        parts.append(np.frombuffer(a, np.uint8) if a.size else np.zeros(0, np.uint8))
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, parts
-
-
-def unpack(data: bytes, where: str) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file."""
-    try:
-        return safetensors.numpy.load(data)
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise BadFile(f"{where}: not a safetensors file ({error})") from error
 
 
 def _named(tree: PyTree) -> tuple[dict[str, Any], Any]:

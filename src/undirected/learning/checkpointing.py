@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.mesh import agree, by_first, gather, place, place_chains, shared
+from undirected.learning.snapshots import SnapshotStore
 from undirected.learning.train_step import TrainState
 
 Row = dict[str, float]
@@ -63,8 +64,10 @@ class Saver:
     """Checkpoints of one run, at most one every so many seconds; without a store it does nothing.
 
     A thread writes them, each after the one before; what went wrong there is raised at the next.
-    `identity` is what must not change between the parts of a run and no shape betrays. Of several
-    processes that share a mesh the first reads and writes; all call every method at the same step.
+    Snapshots are written before the checkpoint of the same step, so that a run that goes on finds
+    all of those before it. `identity` is what must not change between the parts of a run and no
+    shape betrays. Of several processes that share a mesh the first reads and writes; all call every
+    method at the same step.
     """
 
     def __init__(
@@ -73,16 +76,22 @@ class Saver:
         every: float,
         identity: dict[str, Any],
         mesh: Mesh | None = None,
+        snapshots: SnapshotStore | None = None,
     ):
         self.store, self.every, self.identity, self.mesh = store, every, identity, mesh
+        self.snapshots = snapshots
         self.step, self.time = 0, time.monotonic()
         self.thread = ThreadPoolExecutor(1, "undirected-writer")
         self.writing: Future | None = None
 
     def resume(self, start: Run) -> Run:
         """The run of the newest checkpoint, or `start` where there is none."""
-        if self.store is None:
-            return start
+        run = start if self.store is None else self._stored(start)
+        if (kept := self.snapshots) is not None:
+            by_first(self.mesh, lambda: kept.resume(run.step))
+        return run
+
+    def _stored(self, start: Run) -> Run:
         whole = gather(self.mesh, _arrays(start))
         found = by_first(self.mesh, lambda: self._read(whole))
         told: tuple[int, dict[str, Any]] | None = agree(
@@ -148,6 +157,8 @@ class Saver:
 
         def begin() -> None:
             self._finish()
+            if self.snapshots is not None:
+                self.snapshots.save()
             self.writing = self.thread.submit(store.prepare(run.step, tree, meta, run.history))
 
         by_first(self.mesh, begin)
