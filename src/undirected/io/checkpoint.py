@@ -109,7 +109,7 @@ class Checkpoints:
         bad = []
         self._history.rewind()
         for step, path in reversed(self._files()):
-            stamp = _stamp(path)
+            stamp = _stamp(path) if path.exists() else (-1, -1)
             try:
                 record, arrays = _open(path, step)
                 if "history" in record:
