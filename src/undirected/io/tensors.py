@@ -30,7 +30,7 @@ def pack_parts(
     for name, a in sorted(arrays.items(), key=lambda item: -item[1].itemsize):  # so all are aligned
         place = [at, at := at + a.nbytes]
         entries[name] = {"dtype": NAMES[a.dtype.name], "shape": a.shape, "data_offsets": place}
-        parts.append(memoryview(np.frombuffer(a, np.uint8) if a.size else b""))
+        parts.append(np.frombuffer(a, np.uint8).data if a.size else memoryview(b""))
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text, parts
