@@ -5,10 +5,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
 from undirected.core.layout import Layout, marginals
+from undirected.core.mesh import check_mesh
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
@@ -28,6 +30,7 @@ def sample(
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
     budget: int = BUDGET,
+    mesh: Mesh | None = None,
     progress: Progress | None = None,
 ) -> Any:
     """Independent samples of the visible units: exact draws, or each from a chain of its own.
@@ -44,6 +47,8 @@ def sample(
         key: of all draws.
         seed: the same as a number; pass one of the two.
         budget: bytes that the chains of one chunk may take.
+        mesh: devices over which the chains of a chunk are split, such as `un.device_mesh()`; the
+            samples are the same on any.
         progress: told the sweeps done and the sweeps in all, of all samples together.
 
     Returns:
@@ -65,6 +70,7 @@ def sample(
         sweeps=sweeps,
         sampler=None if kernel is None else Sampler(kernel, "asked for"),
         budget=budget,
+        mesh=check_mesh("sample", mesh),
         progress=progress,
     )[:, : model.layout.n_visible]
     if has_columns(model):
@@ -81,6 +87,7 @@ def sample_units(
     sweeps: int = 1000,
     sampler: Sampler | None = None,
     budget: int = BUDGET,
+    mesh: Mesh | None = None,
     progress: Progress | None = None,
 ) -> Float[np.ndarray, "count n"]:
     """`sample` of all units, hidden ones too, given one row of visible units with NaN."""
@@ -108,6 +115,7 @@ def sample_units(
             samples=1,
             free=free,
             keep=False,
+            mesh=mesh,
             progress=None if progress is None else tell,
         ).state.x
         tell(sweeps, sweeps)
