@@ -55,7 +55,7 @@ def _filters(layout: Layout, model: Any) -> np.ndarray | None:
     if isinstance(weights, tuple) and weights:  # of a deep model: those of its first layer
         weights = weights[0]
     hidden = layout.n - layout.n_visible
-    if not hidden or getattr(weights, "ndim", 0) != 2 or len(weights) != layout.n_visible:
+    if not hidden or np.ndim(weights) != 2 or np.shape(weights)[0] != layout.n_visible:
         return None
     return _halved(np.asarray(weights)[:, :SHOWN].T)
 
