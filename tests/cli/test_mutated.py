@@ -15,7 +15,8 @@ from tests.io.damage import mutated, seal
 from undirected.cli import main
 from undirected.core.errors import UndirectedError
 from undirected.io.frames import write_frame
-from undirected.io.model_files import describe_model, save_model
+from undirected.io.model_files import save_model
+from undirected.io.model_record import describe_model
 from undirected.tasks.table_model import TableModel
 
 TABLES = 1000

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+import undirected as un
 from tests.cli.test_cli import NAMES, QUICK, copies, run, write_csv  # noqa: F401
 
 
@@ -140,10 +141,43 @@ def test_a_trailing_comma_is_no_column(run, tmp_path):  # noqa: F811
     assert json.loads((tmp_path / "m" / "model.json").read_text())["extra"]["names"] == ["a", "b"]
 
 
-def test_version(run):  # noqa: F811
-    import undirected
+def test_a_word_in_a_column_said_to_hold_numbers(run, tmp_path):  # noqa: F811
+    (tmp_path / "t.csv").write_text(survey())
+    code, _, err = run("fit", "t.csv", "--types", "sex=real")
+    assert code == 1 and "'female' is not a number; mend it, leave it blank, or say --types" in err
 
-    assert run("--version")[1] == f"undirected {undirected.__version__}\n"
+
+def test_a_model_of_0_and_1_has_its_schema_too(run, tmp_path):  # noqa: F811
+    write_csv(tmp_path / "t.csv", copies(60), NAMES)
+    code, _, err = run("fit", "t.csv", "--out", "m", *QUICK)
+    assert code == 0 and "none missing" in err
+    model = un.load_table(tmp_path / "m")
+    assert model.schema.names == NAMES and model.schema.is_zero_one
+    rows = {name: [1.0] for name in NAMES[1:]}
+    assert set(model.query(rows)) == {*NAMES, f"{NAMES[0]}_p"}
+
+
+def test_names_of_the_user_are_printed_as_they_are(capsys):
+    from undirected.cli import console
+
+    console.say("a.npz:train: 3 rows of [b]")
+    console.result({}, False, [":red_heart: 3"])
+    found = capsys.readouterr()
+    assert found.err == "a.npz:train: 3 rows of [b]\n" and found.out == ":red_heart: 3\n"
+
+
+def test_progress_names_the_score_and_has_its_sign(capsys):
+    from undirected.cli.train import _bar
+    from undirected.learning import Progress
+
+    for model, wanted in [("mixed", "bits per held-out entry 0.500"), ("ising", "hood -0.500")]:
+        with _bar("fit", un.Settings(model=model), np.zeros((2, 2))) as show:
+            show(Progress(3, 3, 1.0, {"validation": -0.5}))
+        assert wanted in capsys.readouterr().err
+
+
+def test_version(run):  # noqa: F811
+    assert run("--version")[1] == f"undirected {un.__version__}\n"
     assert "Usage" in run("fit", "-h")[1]
 
 
@@ -182,6 +216,11 @@ def test_every_model_is_fitted_and_asked(run, tmp_path, model, more):  # noqa: F
     states = {"low", "mid", "high"} if model == "potts" else {"no", "yes"}
     assert set(answer["answer"]) == wanted.get(model, states)
     assert run("describe", "m")[0] == 0
+    if model == "conditional":
+        (tmp_path / "q.csv").write_text("a,b,c\nyes,,no\n")
+        code, out, err = run("query", "m", "q.csv")
+        assert code == 0 and not out
+        assert "'b' has missing entries; the model takes it as given" in err
     code, _, err = run("sample", "m", "--out", "s.csv", "--count", 2, "--sweeps", 2)
     assert code == (1 if model == "conditional" else 0), err
 

@@ -14,7 +14,8 @@ import pytest
 from tests.io.toy import Toy
 from undirected.io import metrics
 from undirected.io.checkpoint import Checkpoints
-from undirected.io.model_files import describe_model, load_model
+from undirected.io.model_files import load_model
+from undirected.io.model_record import describe_model
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,8 +17,9 @@ import safetensors.numpy
 from tests.io.damage import damaged, seal
 from tests.io.toy import Toy
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.io import model_files
-from undirected.io.model_files import describe_model, load_model, save_model
+from undirected.io import model_files, model_record
+from undirected.io.model_files import load_model, save_model
+from undirected.io.model_record import describe_model
 
 KNOWN = {"Toy": Toy}
 
@@ -225,9 +226,9 @@ def test_a_save_between_two_reads_is_not_an_error(tmp_path, monkeypatch):
     save_model(tmp_path, Toy.filled(1))
     old = (tmp_path / "model.json").read_text()
     save_model(tmp_path, Toy.filled(2))
-    real, answers = model_files._read_text, [old]
+    real, answers = model_record._read_text, [old]
     monkeypatch.setattr(
-        model_files, "_read_text", lambda folder: answers.pop() if answers else real(folder)
+        model_record, "_read_text", lambda folder: answers.pop() if answers else real(folder)
     )
     assert same(Toy.filled(2), load_model(tmp_path, KNOWN))
 

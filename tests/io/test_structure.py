@@ -24,7 +24,8 @@ from undirected.core.graph import Graph, torus
 from undirected.core.layout import Block, Labels, Layout
 from undirected.inference import QueryNetwork
 from undirected.io import classes, structure
-from undirected.io.model_files import describe_model, load_model, save_model
+from undirected.io.model_files import load_model, save_model
+from undirected.io.model_record import describe_model
 from undirected.models import REGISTRY, FactorGraph, ModelPath
 
 VERSION1 = Path(__file__).parent / "version1"

@@ -210,7 +210,7 @@ def load_family(folder: str | Path) -> FamilyModel:
 
 def family_notes(folder: str | Path) -> dict[str, Any] | None:
     """What a model folder says of its family; None where it is of no alignment."""
-    from undirected.io.model_files import describe_model
+    from undirected.io.model_record import describe_model
 
     notes = describe_model(folder)["extra"].get("family")
     return notes if isinstance(notes, dict) else None

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from undirected.cli import console
-from undirected.cli.choices import QUERY_METHODS, check_choice
-from undirected.cli.columns import is_plain, read_by_schema
+from undirected.cli.columns import is_plain, listed, read_by_schema
 from undirected.core.columns import Column, Kind, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
@@ -21,7 +20,8 @@ from undirected.core.protocols import Model
 from undirected.core.table_units import TableUnits, part_of, same_states
 from undirected.inference import QueryNetwork
 from undirected.io.frames import Frame, check_writable, kind_of, write_frame
-from undirected.io.model_files import describe_model, load_model
+from undirected.io.model_files import load_model
+from undirected.io.model_record import describe_model
 from undirected.io.tables import read_table, write_table
 from undirected.learning.mixture import Mixture
 from undirected.models import ConditionalRBM, Potts
@@ -184,15 +184,13 @@ def query_table(
 ) -> None:
     """Answer the missing entries of a table."""
     started = time.monotonic()
-    check_choice("query: method", method, QUERY_METHODS)
     check_writable(*(path for path in (out, completion) if path))
     saved = open_model(folder)
     _check_words(saved, out, completion)
     by_network = method in ("auto", "bp") and saved.network is not None
     values, frame = read_rows(saved, rows, header, grey=by_network and completion is None)
     missing = np.isnan(values)
-    if not missing.any():
-        console.say(f"{rows}: no entry is missing; the answers are a copy")
+    _tell_holes(saved, rows, missing, out)
     bar = console.Bar(f"query ({method})", "rows", told=show)
     with bar.running():
         answers, converged = saved.table.answers_and_status(
@@ -220,6 +218,19 @@ def query_table(
     line = f"Wrote {out}: {missing.sum():,} missing entries of {len(values):,} rows answered"
     lines = answer_lines(answers) if out is None else [line]
     console.result(summary, js, lines + ([f"Wrote {completion}"] if completion else []))
+
+
+def _tell_holes(saved: Saved, rows: Path, missing: np.ndarray, out: Path | None) -> None:
+    """Say where nothing is asked for, or something that a conditional model does not answer."""
+    if not missing.any():
+        what = "there is nothing to answer" if out is None else "the answers are a copy"
+        console.say(f"{rows}: no entry is missing; {what}")
+    holes = [saved.names[j] for j in saved.given if missing[:, j].any()]
+    if holes:
+        console.say(
+            f"{rows}: {listed(holes)} has missing entries; the model takes it as given, does not "
+            "answer it, and reckons with the middle of the column"
+        )
 
 
 KINDS: dict[Domain, Kind] = {Domain.REAL: "real", Domain.NONNEGATIVE: "nonnegative"}

@@ -1,11 +1,12 @@
 """The commands and their options. Nothing heavy is imported before a command runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from undirected.cli import options
+from undirected.cli.choices import EVALUATE_METHODS, QUERY_METHODS, check_choice, check_choices
 from undirected.cli.options import AsJson, Header, ModelFolder, Seed, TableFile
 
 app = typer.Typer(
@@ -20,6 +21,17 @@ data_app = typer.Typer(
     help="List the data sets, or fetch one into the cache.", no_args_is_help=True
 )
 app.add_typer(data_app, name="data")
+
+
+def _family_commands(folder: Path) -> Any:
+    """The commands for the model of an alignment; None where a folder holds one of a table."""
+    from undirected.io.model_record import describe_model
+
+    if not isinstance(describe_model(folder)["extra"].get("family"), dict):
+        return None
+    from undirected.cli import family
+
+    return family
 
 
 def _print_version(wanted: bool) -> None:
@@ -101,6 +113,7 @@ def fit(
         from undirected.cli.family import fit_alignment
 
         return fit_alignment(table, out, model, method, target, unknown, seed, fresh, as_json)
+    check_choices(model, method)
     from undirected.cli.columns import Wishes
     from undirected.cli.train import Settings, fit_table
 
@@ -142,6 +155,7 @@ def query(
 
     [dim]undirected query votes-model open.csv --out answers.csv --completion best.csv[/]
     """
+    check_choice("query: method", method, QUERY_METHODS)
     from undirected.cli.answer import query_table
 
     query_table(model, rows, header, out, completion, method, seed, as_json, progress)
@@ -170,13 +184,12 @@ def sample(
 
     [dim]undirected sample digits-model --out samples.npy --png samples.png[/]
     """
-    from undirected.cli.family import is_family, sample_family
     from undirected.core.files import check_place
 
     check_place(out)
-    if is_family(model):
+    if family := _family_commands(model):
         refused = {"given": given, "png": png}
-        return sample_family(model, out, count, sweeps, refused, seed, as_json)
+        return family.sample_family(model, out, count, sweeps, refused, seed, as_json)
     from undirected.cli.answer import sample_model
 
     sample_model(model, out, count, sweeps, given, header, png, seed, as_json, progress)
@@ -219,10 +232,9 @@ def evaluate(
     The partition function is exact where the model is small enough, otherwise estimated by annealed
     importance sampling from below and from above.
     """
-    from undirected.cli.family import evaluate_family, is_family
-
-    if is_family(model):
-        return evaluate_family(model, table, method, chains, betas, seed, as_json)
+    check_choice("evaluate: method", method, EVALUATE_METHODS)
+    if family := _family_commands(model):
+        return family.evaluate_family(model, table, method, chains, betas, seed, as_json)
     from undirected.cli.evaluate import evaluate_table
 
     evaluate_table(model, table, header, method, chains, betas, seed, as_json, progress)
@@ -231,10 +243,8 @@ def evaluate(
 @app.command()
 def describe(model: ModelFolder, as_json: AsJson = False) -> None:
     """Say what a model is: kind, size, columns, training, scores and strongest couplings."""
-    from undirected.cli.family import describe_family, is_family
-
-    if is_family(model):
-        return describe_family(model, as_json)
+    if family := _family_commands(model):
+        return family.describe_family(model, as_json)
     from undirected.cli.describe import describe_folder
 
     describe_folder(model, as_json)

@@ -12,9 +12,8 @@ QUERY_METHODS = ("bp", "mf", "gibbs", "exact", "map")
 EVALUATE_METHODS = ("exact", "ais")
 
 
-def check_choices(settings: object) -> None:
+def check_choices(model: str, method: str) -> None:
     """Refuse unknown names of a model or a method, with the nearest one that there is."""
-    model, method = getattr(settings, "model", None), getattr(settings, "method", None)
     check_choice("fit: model", model, MODELS)
     check_choice("fit: method", method, METHODS)
 

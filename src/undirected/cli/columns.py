@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from undirected.cli import console
+from undirected.cli.schema_lines import schema_lines
 from undirected.core.cells import as_number, as_word
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
@@ -14,9 +15,6 @@ from undirected.io.delimited import sniff
 from undirected.io.frames import Frame, kind_of, read_frame
 from undirected.io.infer import infer_schema, parse_types, zero_one_schema
 from undirected.io.tables import Table, read_table
-
-MOST_LISTED = 40
-"""Columns that are listed one by one."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +81,10 @@ def read_by_schema(path: Path, schema: Schema, header: bool | None) -> tuple[np.
             f"{', ...' if len(schema) > 6 else ''}"
         )
     if strange:
-        console.say(f"{path}: the model does not know {_listed(strange)}, which is left alone")
+        console.say(f"{path}: the model does not know {listed(strange)}, which is left alone")
     absent = [name for name in schema.names if name not in frame.cells]
     if absent:
-        console.say(f"{path}: {_listed(absent)} is not there and counts as missing")
+        console.say(f"{path}: {listed(absent)} is not there and counts as missing")
     cells = dict(frame.cells) | {name: np.full(len(frame), np.nan) for name in absent}
     return schema.encode(cells, frame.place), frame
 
@@ -95,37 +93,8 @@ def tell_schema(schema: Schema, rows: int) -> None:
     """Print what the columns hold, and which are left out and why."""
     for line in schema_lines(schema, rows):
         console.say(line)
-
-
-def schema_lines(schema: Schema, rows: int) -> list[str]:
-    """The columns one by one, or their kinds where they are many, and those left out."""
-    lines = []
-    if schema.is_zero_one:
-        return [f"  left out: {name} ({why})" for name, why in schema.dropped.items()]
-    width = max(len(name) for name in schema.names[:MOST_LISTED])
-    for column in schema.columns[:MOST_LISTED]:
-        holes = f", {column.missing / max(rows, 1):.0%} missing" if column.missing else ""
-        mark = "  (label)" if column.name == schema.label else ""
-        lines.append(f"  {column.name:{width}}  {describe_column(column)}{holes}{mark}")
-    if len(schema) > MOST_LISTED:
-        counts = {k: sum(c.kind == k for c in schema) for k in sorted(schema.kinds)}
-        told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        lines.append(f"  ... and {len(schema) - MOST_LISTED} more; in all {told}")
-    lines += [f"  left out: {name} ({why})" for name, why in schema.dropped.items()]
-    if schema.dropped and any(why != "as asked" for why in schema.dropped.values()):
-        lines.append("  --types NAME=KIND keeps a column, --drop NAME leaves one out unsaid")
-    return lines
-
-
-def describe_column(column: Column) -> str:
-    """The kind of a column, with its states or its mean and scale."""
-    if not column.is_discrete:
-        size = f"{column.mean:.6g} ± {column.scale:.4g}"
-        told = size if column.kind == "real" else f"root mean square {column.scale:.4g}"
-        return f"{column.kind}: {told}"
-    shown = ", ".join(column.states[:6]) + (", ..." if column.n_states > 6 else "")
-    count = f" of {column.n_states}" if column.n_states > 6 else ""
-    return f"{column.kind}{count}: {shown}"
+    if any(why != "as asked" for why in schema.dropped.values()):
+        console.say("  --types NAME=KIND keeps a column")
 
 
 def _delimiter(text: str | None) -> str | None:
@@ -140,7 +109,8 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Some names in words."""
     return ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")
 
 
@@ -149,7 +119,7 @@ def given_columns(text: str | None, schema: Schema) -> tuple[int, ...]:
     unknown = [name for name in _names(text) if name not in schema.names]
     if unknown:
         near = get_close_matches(unknown[0], schema.names, 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are {_listed(schema.names)}"
+        hint = f"did you mean '{near[0]}'?" if near else f"there are {listed(schema.names)}"
         raise UndirectedError(f"given: no column is called '{unknown[0]}'; {hint}")
     return tuple(sorted(schema.names.index(name) for name in _names(text)))
 

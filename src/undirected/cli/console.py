@@ -13,8 +13,9 @@ from rich.markup import escape
 
 from undirected.core.errors import UndirectedError
 
-note = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+# Names come from the user: `:train:` in one is no emoji, and a number in it no thing to colour.
+note = Console(stderr=True, highlight=False, emoji=False)
+out = Console(highlight=False, emoji=False)
 
 
 class Interrupted(UndirectedError):
@@ -61,6 +62,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def score_in_words(score: str) -> str:
+    """The name of a score as a reader has it."""
+    words = score.replace("_", " ").replace("held out", "held-out")
+    return words.replace("log likelihood", "log-likelihood").replace("pseudo log", "pseudo-log")
 
 
 class Bar:

@@ -7,7 +7,6 @@ import numpy as np
 
 from undirected.cli import console
 from undirected.cli.answer import Saved, open_model, read_for
-from undirected.cli.choices import EVALUATE_METHODS, check_choice
 from undirected.tasks import Evaluation
 from undirected.tasks.evaluate import check_lowerable
 from undirected.tasks.yardsticks import lines_of
@@ -25,7 +24,6 @@ def evaluate_table(
     show: bool = False,
 ) -> None:
     """Print the log-likelihood of a table under a model."""
-    check_choice("evaluate: method", method, EVALUATE_METHODS)
     saved = open_model(folder)
     saved.table.check_joint("evaluate")
     check_lowerable("evaluate", saved.model)

@@ -77,7 +77,7 @@ class _Teller:
 def _check_folder(out: Path, path: Path, fresh: bool) -> None:
     """Refuse to replace a model of other data."""
     from undirected.alignment import family_notes
-    from undirected.io.model_files import describe_model
+    from undirected.io.model_record import describe_model
 
     if fresh or not (Path(out) / "model.json").exists():
         return
@@ -86,13 +86,6 @@ def _check_folder(out: Path, path: Path, fresh: bool) -> None:
             f"fit: {out} holds a model of other data; add --fresh to replace it, or choose another "
             "--out"
         )
-
-
-def is_family(folder: Path) -> bool:
-    """Whether a folder holds a Potts model of an alignment."""
-    from undirected.alignment import family_notes
-
-    return family_notes(folder) is not None
 
 
 def list_contacts(folder: Path, out: Path, separation: int, png: Path | None, js: bool) -> None:

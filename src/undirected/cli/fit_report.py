@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from undirected.cli.console import score_in_words
 from undirected.core.columns import Column
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Layout
@@ -50,12 +51,6 @@ def write_fit_report(
     return path
 
 
-def in_words(score: str) -> str:
-    """The name of a score as a reader has it."""
-    words = score.replace("_", " ").replace("held out", "held-out")
-    return words.replace("log likelihood", "log-likelihood").replace("pseudo log", "pseudo-log")
-
-
 def _overview(summary: dict[str, Any]) -> Section:
     settings = summary["settings"]
     known = {k.replace("_", " "): v for k, v in settings.items() if v is not None}
@@ -63,7 +58,7 @@ def _overview(summary: dict[str, Any]) -> Section:
         del known["learning rate"]
     shown = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in known.items()}
     scores = {
-        in_words(k.removeprefix("validation_")): v
+        score_in_words(k.removeprefix("validation_")): v
         for k, v in summary.items()
         if k.startswith("validation_")
     }

@@ -14,10 +14,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from undirected.cli import console
-from undirected.cli.choices import check_choices
 from undirected.cli.columns import Wishes, given_columns, read_to_fit, tell_schema
 from undirected.cli.devices import mesh_of
-from undirected.cli.fit_report import in_words, write_fit_report
+from undirected.cli.fit_report import write_fit_report
 from undirected.cli.streams import identity_of, names_of, rows_to_stream
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
@@ -33,7 +32,7 @@ from undirected.learning import Progress
 from undirected.tasks import Settings, Trained, train_table
 from undirected.tasks.fit_table import columns_of, settings_for, table_model
 from undirected.tasks.train_stream import choose_stream, sample_rows, train_stream
-from undirected.tasks.train_table import choose_for, score_name
+from undirected.tasks.train_table import choose_for, score_name, score_of, split
 from undirected.tasks.yardsticks import (
     dump_yardsticks,
     lines_of,
@@ -53,7 +52,6 @@ def fit_table(
     stream: bool | None = None,
 ) -> None:
     """Fit a model to a table and write its folder; of several processes the first writes."""
-    check_choices(settings)
     mesh = mesh_of(devices)
     _check_given(settings, wishes)
     source = rows_to_stream(path, stream) if wishes.are_plain else None
@@ -65,7 +63,7 @@ def fit_table(
     image_shape(settings.image, len(job.table.names))
     console.say(
         f"{path}: {job.rows:,} rows of {len(job.table.names)} columns, "
-        f"{np.isnan(job.table.values).mean():.1%} missing; {describe(settings)}"
+        f"{_holes(job.table.values)} missing; {describe(settings)}"
     )
     tell_schema(job.schema, job.rows)
     with ExitStack() as held:
@@ -114,7 +112,7 @@ class Job:
     def train(self, work: Path, mesh: Mesh | None) -> Trained:
         """Learn, with a progress bar."""
         if self.source is not None:
-            with _bar("fit") as show:
+            with _bar("fit", self.settings, self.table.values) as show:
                 return train_stream(
                     self.source, self.settings, **_kept(work, mesh), on_event=show, mesh=mesh
                 )
@@ -129,7 +127,6 @@ def _fit(job: Job, as_json: bool, mesh: Mesh | None) -> None:
     table, schema, given, out, settings = job.table, job.schema, job.given, job.out, job.settings
     started, work = time.monotonic(), out / "training"
     image = image_shape(settings.image, len(table.names))
-    columns = columns_of(settings, schema)
     trained = job.train(work, mesh)
     result = trained.result
     if result.stopped == "interrupted":
@@ -140,13 +137,12 @@ def _fit(job: Job, as_json: bool, mesh: Mesh | None) -> None:
         return
     fitted = table_model(trained, schema, given)
     yardsticks = make_yardsticks(trained.train, trained.mixture) if trained.mixture else {}
-    score, best = _score(trained)
+    score, best = score_of(trained)
     beside = scores_beside(score, yardsticks, trained.valid, settings.seed)
-    extra = {"names": table.names, "image": image, **fitted.notes}
+    extra = {**fitted.notes, "names": table.names, "image": image, "schema": schema.to_json()}
+    extra["rows"] = job.rows
     if yardsticks:
         extra["yardsticks"] = dump_yardsticks(yardsticks)
-    if not schema.is_zero_one or schema.label or columns is not None:
-        extra["schema"] = schema.to_json()
     summary = {
         "model": str(out),
         "rows": job.rows,
@@ -156,7 +152,6 @@ def _fit(job: Job, as_json: bool, mesh: Mesh | None) -> None:
         f"validation_{score}": best,
         "beside": beside,
     }
-    extra |= {"rows": summary["rows"], "scores": {f"validation_{score}": best}}
     save_model(out, fitted.model, extra)
     shutil.rmtree(work / "checkpoints", ignore_errors=True)
     report = write_fit_report(out, trained, fitted, summary | {"settings": asdict(settings)}, image)
@@ -165,16 +160,10 @@ def _fit(job: Job, as_json: bool, mesh: Mesh | None) -> None:
         "seconds": round(time.monotonic() - started, 2),
         "settings": asdict(settings),
     }
-    told = "" if best is None else f", validation {in_words(score)} {best:.3f}"
+    told = "" if best is None else f", validation {console.score_in_words(score)} {best:.3f}"
     line = f"Wrote {out} after {result.step:,} steps in {summary['seconds']:.0f} s{told}"
     more = [f"Wrote {report}"] if report else []
     console.result(summary, as_json, [line, *lines_of(beside), *more])
-
-
-def _score(trained: Trained) -> tuple[str, float | None]:
-    """The name and the value of the score by which the best step was chosen."""
-    name, sign = score_name(trained.settings, trained.valid)
-    return name, None if trained.result.best is None else sign * trained.result.best
 
 
 def train_with_bar(
@@ -188,7 +177,7 @@ def train_with_bar(
 ) -> Trained:
     """Fit with a progress bar; checkpoints and metrics go to the folder `work`."""
     options = {"columns": columns, "given": given, "mesh": mesh, **_kept(work, mesh)}
-    with _bar(title) as show:
+    with _bar(title, settings, split(values, settings)[1]) as show:
         return train_table(values, settings, on_event=show, **options)
 
 
@@ -200,16 +189,23 @@ def _kept(work: Path, mesh: Mesh | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _bar(title: str) -> Iterator[Callable[[Progress], None]]:
-    """What shows the progress of a run while the block runs."""
+def _bar(title: str, settings: Settings, valid: np.ndarray) -> Iterator[Callable[[Progress], None]]:
+    """What shows the progress of a run while the block runs, with the score of held-out rows."""
     bar = console.Bar(title)
+    name, sign = score_name(settings, valid)
 
     def show(progress: Progress) -> None:
-        shown = [f"{k} {v:.3f}" for k, v in progress.metrics.items() if k in ("validation",)]
-        bar.update(progress.step, progress.total, progress.rate, " ".join(shown))
+        score = progress.metrics.get("validation")
+        told = "" if score is None else f"{console.score_in_words(name)} {sign * score:.3f}"
+        bar.update(progress.step, progress.total, progress.rate, told)
 
     with bar.running():
         yield show
+
+
+def _holes(values: np.ndarray) -> str:
+    share = float(np.isnan(values).mean())
+    return f"{share:.1%}" if share >= 0.001 else "under 0.1%" if share else "none"
 
 
 def describe(settings: Settings) -> str:

@@ -15,7 +15,8 @@ from undirected.explorer.film import film_of
 from undirected.explorer.payload import harmonium, network
 from undirected.io.frames import as_frame
 from undirected.io.metrics import read as read_metrics
-from undirected.io.model_files import describe_model, load_model
+from undirected.io.model_files import load_model
+from undirected.io.model_record import describe_model
 from undirected.io.tables import read_table
 from undirected.models import ConditionalRBM, FactorGraph
 from undirected.tasks import read_network

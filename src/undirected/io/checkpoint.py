@@ -12,7 +12,8 @@ from jaxtyping import PyTree
 
 from undirected.core.errors import BadFile
 from undirected.core.files import atomic_write
-from undirected.io.leaves import check_fit, flatten, pack, restore, unpack
+from undirected.io.leaves import check_fit, flatten, restore
+from undirected.io.tensors import pack, unpack
 from undirected.io.text import from_json, to_json
 
 VERSION = 1

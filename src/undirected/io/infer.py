@@ -147,10 +147,9 @@ def _column(frame: Frame, name: str, kind: str | None, label: bool) -> Column:
         return _of_numbers(name, values, kind, label, frame, decimals)
     if kind in ("real", "nonnegative") or (kind is None and _are_slips(words, odd, there)):
         more = "" if kind else ", as the other cells of the column are"
-        say = "" if kind else f", or say --types {name}=category"
         raise BadFile(
             f"{frame.place(odd[0], name)}: {words[odd[0]]!r:.60} is not a number{more}; mend it, "
-            f"leave it blank{say}"
+            f"leave it blank, or say --types {name}=category"
         )
     return _of_words(name, words, kind, label)
 

@@ -6,9 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
 from jaxtyping import PyTree
-from safetensors import SafetensorError
 
 from undirected.core.errors import BadFile
 
@@ -61,19 +59,6 @@ def check_fit(like: PyTree, specs: list[dict[str, Any]], where: str) -> None:
             raise BadFile(
                 f"{where}: the file has '{name}', which is not part of what was asked for"
             )
-
-
-def pack(arrays: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file."""
-    return safetensors.numpy.save(arrays, metadata)
-
-
-def unpack(data: bytes, where: str) -> dict[str, np.ndarray]:
-    """The arrays of a safetensors file."""
-    try:
-        return safetensors.numpy.load(data)
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise BadFile(f"{where}: not a safetensors file ({error})") from error
 
 
 def _named(tree: PyTree) -> tuple[dict[str, Any], Any]:

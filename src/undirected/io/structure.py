@@ -25,9 +25,10 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 
-from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.errors import UndirectedError
 from undirected.io.classes import ADDED, ALIASES, Classes, is_saveable
 from undirected.io.leaves import ARRAYS, as_native, decode, describe_leaf
+from undirected.io.tensors import check_finite
 from undirected.io.text import NOT_FINITE
 
 ARRAY_TYPES = jax.Array | np.ndarray | np.generic
@@ -218,11 +219,8 @@ def _check_self(value: eqx.Module) -> None:
 
 
 def _check_finite(value: Any, path: str) -> None:
-    if not jnp.issubdtype(value.dtype, jnp.inexact):
-        return
-    finite = np.isfinite(np.asarray(value))
-    if not finite.all():
-        raise NotFinite(f"the array '{path}' has {int((~finite).sum())} NaN or infinite entries")
+    if jnp.issubdtype(value.dtype, jnp.inexact):
+        check_finite(np.asarray(value), path)
 
 
 def _check_kinds(kind: type, values: dict[str, Any]) -> None:

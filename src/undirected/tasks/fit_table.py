@@ -10,8 +10,15 @@ from undirected.inference import QueryNetwork
 from undirected.io.frames import as_frame
 from undirected.io.infer import infer_schema
 from undirected.models import ConditionalRBM
+from undirected.tasks.couplings import strongest_couplings
 from undirected.tasks.table_model import TableModel
-from undirected.tasks.train_table import Settings, Trained, column_means, train_table
+from undirected.tasks.train_table import (
+    Settings,
+    Trained,
+    column_means,
+    score_of,
+    train_table,
+)
 
 
 def fit_table(
@@ -80,12 +87,25 @@ def columns_of(settings: Settings, schema: Schema) -> Schema | None:
 def table_model(trained: Trained, schema: Schema, given: tuple[int, ...] = ()) -> TableModel:
     """The model of a finished training with its schema and notes."""
     model, network = trained.result.best_model, None
-    notes: dict[str, Any] = {"settings": asdict(trained.settings)}
+    notes = _notes(trained)
     if isinstance(model, ConditionalRBM):
-        return TableModel(model, schema, None, given, notes | {"given": list(given)})
+        return TableModel(
+            model, schema, None, given, notes | {"given": list(given), "couplings": []}
+        )
     if isinstance(model, QueryNetwork):
         network, model = model, model.model
         notes["query"] = {"layers": network.layers, "strength": float(network.strength)}
+    notes["couplings"] = [list(pair) for pair in strongest_couplings(model, schema)]
     if schema.kinds == {"binary"} and model.layout.n_visible == len(schema):
         notes["means"] = column_means(trained.train).tolist()
     return TableModel(model, schema, network, (), notes)
+
+
+def _notes(trained: Trained) -> dict[str, Any]:
+    """What is written down of every training."""
+    score, best = score_of(trained)
+    return {
+        "settings": asdict(trained.settings),
+        "rows": len(trained.train) + len(trained.valid),
+        "scores": {f"validation_{score}": best},
+    }

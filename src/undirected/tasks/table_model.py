@@ -17,7 +17,8 @@ from undirected.core.protocols import Model
 from undirected.core.table_units import TableUnits, part_of, same_states
 from undirected.inference import QueryNetwork
 from undirected.io.frames import Frame, as_frame
-from undirected.io.model_files import describe_model, load_model, save_model
+from undirected.io.model_files import load_model, save_model
+from undirected.io.model_record import describe_model
 from undirected.models import ConditionalRBM, Potts
 from undirected.tasks.choose import asks_entries
 from undirected.tasks.conditional_columns import conditional_answers, given_and_asked

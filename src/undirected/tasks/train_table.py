@@ -39,6 +39,7 @@ from undirected.tasks.learn import falling_adam
 from undirected.tasks.mixture_start import (
     best_of,
     centred_adam,
+    learnable,
     log_likelihood_of,
     most_components,
     start_mixture,
@@ -80,7 +81,7 @@ class Settings:
         image: rows x columns of an image, as "28x28", for pages that show rows as images.
         seed: of the split, the first weights, the order of the rows and all draws.
         components: most components of the mixture that a mixture-rbm starts from; fewer are taken
-            where held-out rows say so.
+            where held-out rows say so, or where columns are many.
 
     Example:
         >>> import undirected as un
@@ -106,7 +107,8 @@ class Trained:
     """A fitted model, the settings that were chosen, the run, and the rows it used.
 
     `mixture` is the mixture of independent columns that is best on the held-out rows: what a model
-    has to beat, and where a mixture-rbm started; None where columns are not all binary.
+    has to beat, and where a mixture-rbm started unless its columns are many; None where columns are
+    not all binary.
     """
 
     model: Any
@@ -212,8 +214,9 @@ def train_rows(
     steps = batches.steps(settings.epochs)
     mixed = settings.model == "mixture-rbm"
     adam = centred_adam if mixed else falling_adam
+    start = learnable(mixture, train, settings.seed) if mixed else mixture
     result = run_fit(
-        new_model(train, settings, mixture),
+        new_model(train, settings, start),
         objective(settings),
         adam(settings.learning_rate, steps),
         batches,
@@ -392,6 +395,12 @@ def score_name(settings: Settings, valid: np.ndarray) -> tuple[str, float]:
     if settings.model == "nonnegative" or (plain and whole):
         return "pseudo_log_likelihood", 1.0
     return "bits_per_held_out_entry", -1.0
+
+
+def score_of(trained: Trained) -> tuple[str, float | None]:
+    """The name and the value of the score by which the best step was chosen."""
+    name, sign = score_name(trained.settings, trained.valid)
+    return name, None if trained.result.best is None else sign * trained.result.best
 
 
 _losses = eqx.filter_jit(query_losses)  # compiled once, whatever model is being fitted
