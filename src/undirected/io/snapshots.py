@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from undirected.core.errors import BadFile
 from undirected.core.files import atomic_write
-from undirected.io.leaves import pack, unpack
+from undirected.io.tensors import pack, unpack
 
 MOST = 24
 """Snapshots of a run, however long it is."""

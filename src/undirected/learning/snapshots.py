@@ -51,7 +51,7 @@ def _samples(layout: Layout, carry: Any) -> np.ndarray | None:
 
 
 def _filters(layout: Layout, model: Any) -> np.ndarray | None:
-    weights = getattr(model, "weights", None)
+    weights: Any = getattr(model, "weights", ())
     if isinstance(weights, tuple) and weights:  # of a deep model: those of its first layer
         weights = weights[0]
     hidden = layout.n - layout.n_visible
