@@ -107,11 +107,11 @@ def fit(
     objective's `value_name`. Every `validate_every` steps (default: an epoch) and at the end
     `validate(model, key)` is called; after `patience` calls without a better value the run stops.
 
-    With a `store` the run is saved every `save_every` seconds, at the end and on any error, and the
-    same call goes on from there to the same bits as if it had never stopped: keys and batches
-    depend on the step alone. `snapshots` get some chains and filters at a few chunks, and are
-    written with every checkpoint. Ctrl-C stops the run and returns what there is. A step that is
-    not finite raises `Diverged`, which carries the result up to then.
+    With a `store` the run is saved every `save_every` seconds, by a thread while steps go on, at
+    the end and on any error, and the same call goes on from there to the same bits as if it had
+    never stopped: keys and batches depend on the step alone. `snapshots` get some chains and
+    filters at a few chunks, and are written with every checkpoint. Ctrl-C stops the run and returns
+    what there is. A step that is not finite raises `Diverged`, which carries the result up to then.
 
     With a `mesh`, such as `un.device_mesh()`, the rows of the data, of every batch and the chains
     are split over its devices; the model is on each. Where these belong to several processes, all
@@ -176,7 +176,10 @@ def _loop(
         raise
     finally:
         trainer.close()
-        saver.save(run)
+        try:
+            saver.save(run)
+        finally:
+            saver.close()
     return run, stopped
 
 
