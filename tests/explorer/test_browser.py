@@ -385,7 +385,7 @@ def test_axe_has_no_serious_finding(visit, name, theme, width):
 def test_a_served_page_asks_the_engine(browser):
     """Pixels are painted on the page, and the answers are those of `un.query`."""
     served = Served(picture_model(), image=(4, 4))
-    thread = threading.Thread(target=served.run)
+    thread = threading.Thread(target=served.run, daemon=True)
     thread.start()
     said, page = [], browser.new_page()
     page.on("console", lambda m: said.append(m.text) if m.type != "log" else None)
@@ -402,6 +402,43 @@ def test_a_served_page_asks_the_engine(browser):
         expected = un.query(picture_model(), row, method=method)[0]
         np.testing.assert_allclose(found, expected, atol=1e-6)
     assert page.get_by_role("heading", name="Hidden units").count() == 0
+    page.close()
+    served.stop()
+    thread.join(10)
+    assert said == [] and not thread.is_alive()
+
+
+def test_a_served_network_lists_its_variables_and_asks(browser):
+    """Evidence by keyboard, and the answers of the engine, which are exact here."""
+    served = Served(alarm())
+    thread = threading.Thread(target=served.run, daemon=True)
+    thread.start()
+    said, page = [], browser.new_page()
+    page.on("console", lambda m: said.append(m.text) if m.type != "log" else None)
+    page.goto(served.address)
+    done = "() => document.getElementById('app').view.settled"
+    page.wait_for_function(done)
+    page.get_by_label("Find variables by name").fill("CALL")
+    assert page.locator(".asked tbody tr").count() == 1
+    page.get_by_label("What is known of call").select_option("1")
+    page.wait_for_function(done)
+    page.get_by_label("Find variables by name").fill("")
+    assert page.locator(".asked tbody tr").count() == 4
+    assert page.locator(".asked tbody th").first.inner_text() == "call"  # what is known comes first
+    found = page.evaluate("document.getElementById('app').view.answer")
+    exact = un.query(alarm(), given={"call": 1}, method="exact")
+    assert found["marginals"][3] == [0, 1]
+    for v, name in enumerate(("burglary", "quake", "alarm")):
+        np.testing.assert_allclose(found["marginals"][v], list(exact[name].values()), atol=1e-5)
+    assert page.locator("aside [role=status]").inner_text().startswith("Exact, by")
+    page.get_by_label("Changed most").check()
+    assert page.locator(".asked tbody th").nth(1).inner_text() == "alarm"
+    if AXE.is_file():
+        page.evaluate(AXE.read_text("utf-8"))
+        found = page.evaluate("async () => (await axe.run()).violations")
+        assert [v["id"] for v in found if v["impact"] in ("serious", "critical")] == []
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.close()
     served.stop()
     thread.join(10)

@@ -7,12 +7,14 @@ import { learningPart } from "./learning.js";
 import { ImageView } from "./image.js";
 import { TableView } from "./table.js";
 import { NetworkView } from "./network.js";
+import { AskedView } from "./asked.js";
 
-const VIEW_OF = { image: ImageView, table: TableView, network: NetworkView };
+const VIEW_OF = { image: ImageView, table: TableView, network: NetworkView, asked: AskedView };
 const LEDE = {
   image: "Paint what you know. The rest is what the model expects.",
   table: "Say what you know of a row. The bars are what the model expects of the rest.",
   network: "Messages travel until the variables agree.",
+  asked: "Say what you know of the variables. The engine answers what follows for the others.",
 };
 
 /**
@@ -25,8 +27,8 @@ export function mount(root, payload, keep = link) {
     column.text = (x) =>
       digits(Number((x * column.scale + column.mean).toFixed(column.decimals)), 6);
   }
-  const remote = payload.model.form === "remote";
-  const model = remote ? new RemoteModel(payload.model) : modelOf(payload.model);
+  const makers = { remote: (told) => new RemoteModel(told), asked: () => null };
+  const model = (makers[payload.model.form] || modelOf)(payload.model);
   root.classList.add("explore");
   root.dataset.theme = root.dataset.theme || "light";
   const view = new VIEW_OF[payload.view](root, model, payload);

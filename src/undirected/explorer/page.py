@@ -25,6 +25,7 @@ SCRIPTS = (
     "image.js",
     "table.js",
     "network.js",
+    "asked.js",
     "page.js",
 )
 WIDGET = """
@@ -149,7 +150,7 @@ def bundle() -> str:
     parts = []
     for name in SCRIPTS:
         text = re.sub(r"^import [^;]*;\n", "", _read(name), flags=re.M)
-        parts.append(re.sub(r"^export (?=class|function|const)", "", text, flags=re.M))
+        parts.append(re.sub(r"^export (?=class|(async )?function|const)", "", text, flags=re.M))
     return "\n".join(parts)
 
 

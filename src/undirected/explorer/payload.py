@@ -109,7 +109,7 @@ def network(found: UaiModel) -> dict[str, Any]:
     if n > MOST_VARIABLES or entries > MOST_ENTRIES:
         raise UndirectedError(
             f"explore: the network has {n:,} variables and tables of {entries:,} entries; a page "
-            f"shows up to {MOST_VARIABLES} and {MOST_ENTRIES:,}: use `undirected solve`"
+            f"shows up to {MOST_VARIABLES} and {MOST_ENTRIES:,}: use --serve, or `undirected solve`"
         )
     flat = [np.ravel(table) for table in found.tables]
     return {

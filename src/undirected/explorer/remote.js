@@ -2,6 +2,19 @@
 
 import { Harmonium } from "./inference.js";
 
+/** The answer of the server to a question; an error says why there is none. */
+export async function askEngine(question, signal) {
+  const token = new URLSearchParams(location.search).get("token") || "";
+  const reply = await fetch("/answer", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Token": token },
+    body: JSON.stringify(question),
+    signal,
+  });
+  if (!reply.ok) throw new Error(await reply.text());
+  return reply.json();
+}
+
 export class RemoteModel extends Harmonium {
   constructor(payload) {
     const none = new Float32Array(0);
@@ -56,16 +69,8 @@ class RemoteRun {
   }
 
   async _ask(question, signal) {
-    const token = new URLSearchParams(location.search).get("token") || "";
     try {
-      const reply = await fetch("/answer", {
-        method: "POST",
-        headers: { "Content-Type": "application/json", "X-Token": token },
-        body: JSON.stringify(question),
-        signal,
-      });
-      if (!reply.ok) throw new Error(await reply.text());
-      this.answer = await reply.json();
+      this.answer = await askEngine(question, signal);
       this.settled = this.answer.settled;
     } catch (error) {
       this.refused = error.name === "AbortError" ? "" : `No answer: ${error.message}`;

@@ -1,8 +1,9 @@
 """The explorer served on this machine: the page asks, the engine answers.
 
-For models that are too large for a page. Only 127.0.0.1 is listened on, and a question counts only
-with the token of the address, from the page's own origin, to the machine's own name. Nothing but
-the page and answers is given: no path of a request is ever opened, and nothing of it is run.
+For models and networks that are too large for a page. Only 127.0.0.1 is listened on, and a
+question counts only with the token of the address, from the page's own origin, to the machine's own
+name. Nothing but the page and answers is given: no path of a request is ever opened, and nothing of
+it is run.
 """
 
 import hmac
@@ -22,19 +23,22 @@ from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Status, lowered
 from undirected.explorer.page import Explorer
 from undirected.explorer.payload import harmonium_outline
-from undirected.explorer.views import payload_of, subject_of
+from undirected.explorer.serve_network import (
+    NETWORK_METHODS,
+    BadQuestion,
+    NetworkEngine,
+    network_page,
+)
+from undirected.explorer.views import Subject, payload_of, subject_of
 from undirected.tasks.query import answer_rows
 from undirected.tasks.rows import has_columns
 
 MOST_BYTES = 2**20
 """Length of a question."""
 METHODS = ("bp", "mf", "gibbs")
+"""For models with one layer of hidden units."""
 
 Answer = Callable[[str, list[Any]], dict[str, Any]]
-
-
-class BadQuestion(ValueError):
-    """A question that is not one, with the reason."""
 
 
 class Engine:
@@ -90,7 +94,7 @@ class Served:
     """A server of one model's page.
 
     Args:
-        model: a model, a `TableModel` or a model folder.
+        model: a model, a `TableModel`, a model folder or a network's `.uai` file.
         rows: a table whose rows can be loaded on the page.
         image: rows and columns of pixels.
         port: to listen on; 0 takes a free one.
@@ -100,17 +104,9 @@ class Served:
         self, model: Any, rows: Any = None, image: tuple[int, int] | None = None, port: int = 0
     ):
         subject = subject_of(model, image)
-        p = lowered("explore", subject.model)
-        outline = harmonium_outline(p)
-        if outline is None:
-            raise UndirectedError(
-                f"explore: --serve answers models with one layer of hidden units, not a "
-                f"{type(subject.model).__name__}; leave it out, or use `undirected solve`"
-            )
-        payload = payload_of(subject, rows=rows, body={**outline, "methods": list(METHODS)})
+        payload, self.methods, self.engine = _asked(subject, rows)
         self.token = secrets.token_urlsafe(24)
         self.page = Explorer(payload).render(connect="'self'")
-        self.engine: Answer = Engine(subject.model)
         self.http = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self.http.daemon_threads = True
 
@@ -135,6 +131,21 @@ class Served:
         self.http.shutdown()
 
 
+def _asked(subject: Subject, rows: Any) -> tuple[dict[str, Any], tuple[str, ...], Answer]:
+    """What the page of a model is told, the methods it may ask for, and what answers."""
+    p = lowered("explore", subject.model)
+    outline = harmonium_outline(p)
+    if outline is not None:
+        payload = payload_of(subject, rows=rows, body={**outline, "methods": list(METHODS)})
+        return payload, METHODS, Engine(subject.model)
+    if p.layout.is_continuous.any():
+        raise UndirectedError(
+            f"explore: --serve answers models with one layer of hidden units, and networks of "
+            f"discrete variables, not a {type(subject.model).__name__}; use un.query"
+        )
+    return network_page(subject, p), NETWORK_METHODS, NetworkEngine(p)
+
+
 def check_request(
     headers: Mapping[str, str] | Message, port: int, *, question: bool
 ) -> tuple[int, str] | None:
@@ -153,7 +164,7 @@ def check_request(
     return None
 
 
-def read_question(body: bytes) -> tuple[str, list[Any]]:
+def read_question(body: bytes, methods: tuple[str, ...] = METHODS) -> tuple[str, list[Any]]:
     """Method and values of a question; refused where it is not one."""
     try:
         found = json.loads(body.decode("utf-8"))
@@ -161,8 +172,8 @@ def read_question(body: bytes) -> tuple[str, list[Any]]:
         raise BadQuestion(f"not JSON: {error!s:.100}") from error
     if not isinstance(found, dict) or set(found) != {"method", "visible"}:
         raise BadQuestion("wanted an object with method and visible")
-    if found["method"] not in METHODS or not isinstance(found["visible"], list):
-        raise BadQuestion(f"wanted one of {', '.join(METHODS)}, and a list of values")
+    if found["method"] not in methods or not isinstance(found["visible"], list):
+        raise BadQuestion(f"wanted one of {', '.join(methods)}, and a list of values")
     return found["method"], found["visible"]
 
 
@@ -204,7 +215,7 @@ def _handler(served: "Served") -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, body: bytes) -> None:
             try:
-                answer = served.engine(*read_question(body))
+                answer = served.engine(*read_question(body, served.methods))
             except (BadQuestion, UndirectedError) as error:
                 self._send(400, str(error))
             else:

@@ -161,6 +161,11 @@ def _unnamed(layout: Layout, layered: bool) -> list[Column]:
         blocks = [block for block in layout.blocks if block.visible]
         each = [(b.domain, b.states) for b in blocks for _ in range(b.variables)]
         return [_column(f"x{i}", domain, states) for i, (domain, states) in enumerate(each)]
+    return unnamed_columns(layout)
+
+
+def unnamed_columns(layout: Layout) -> list[Column]:
+    """The variables of a network in the user's order, by his names where he gave any."""
     labels, found = layout.labels, []
     for number, v in enumerate(layout.order):
         states = int(layout.variables.states[v])

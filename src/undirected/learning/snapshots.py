@@ -51,11 +51,11 @@ def _samples(layout: Layout, carry: Any) -> np.ndarray | None:
 
 
 def _filters(layout: Layout, model: Any) -> np.ndarray | None:
-    weights = getattr(model, "weights", None)
+    weights: Any = getattr(model, "weights", ())
     if isinstance(weights, tuple) and weights:  # of a deep model: those of its first layer
         weights = weights[0]
     hidden = layout.n - layout.n_visible
-    if not hidden or getattr(weights, "ndim", 0) != 2 or len(weights) != layout.n_visible:
+    if not hidden or np.ndim(weights) != 2 or np.shape(weights)[0] != layout.n_visible:
         return None
     return _halved(np.asarray(weights)[:, :SHOWN].T)
 
