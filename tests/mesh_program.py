@@ -1,13 +1,13 @@
-"""What every mesh must give the same answers to; run in a process with 8 devices.
+"""What every mesh must give the same answers to: `python -m tests.mesh_program FOLDER`.
 
-`python -m tests.mesh_program` compares a mesh of 8 virtual CPU devices with one device and writes
-what it found as JSON: the largest difference of each quantity.
+Each process writes the answers of the mesh of all devices as `process-NUMBER.npz`. A process alone
+also writes those of one device, `one.npz`, and what a step compiles to, `step.json`.
 """
 
 import json
 import re
 import sys
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,11 +16,12 @@ import optax
 
 import undirected as un
 from undirected.core.mesh import check_mesh, use_mesh
+from undirected.core.processes import join_processes
 from undirected.learning import fit
 from undirected.learning.trainer import Trainer
 
 ROWS = (np.random.default_rng(0).random((83, 16)) < 0.4).astype(np.uint8)  # 83: no multiple of 8
-KEY = jax.random.key(3)
+SEED = 3
 
 
 def as_float(batch: Any, key: Any) -> Any:
@@ -33,7 +34,16 @@ def rbm() -> un.RBM:
 
 def trained(mesh: Any, objective: Any, model: Any, steps: int = 4, **options: Any) -> Any:
     batches = un.Batches(ROWS, 24, transform=as_float)
-    return fit(model, objective, optax.sgd(0.25), batches, KEY, steps=steps, mesh=mesh, **options)
+    return fit(
+        model,
+        objective,
+        optax.sgd(0.25),
+        batches,
+        jax.random.key(SEED),
+        steps=steps,
+        mesh=mesh,
+        **options,
+    )
 
 
 def persistent(chains: int = 16) -> un.Persistent:
@@ -52,70 +62,60 @@ def objectives() -> dict[str, tuple[Any, Any]]:
     }
 
 
-def difference(a: Any, b: Any) -> float:
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return max(
-        float(np.abs(np.asarray(x, float) - np.asarray(y, float)).max())
-        for x, y in pairs
-        if isinstance(x, jax.Array | np.ndarray)
-    )
-
-
-def both(function: Callable[[Any], Any], mesh: Any) -> float:
-    return difference(function(None), function(mesh))
-
-
-def learning(mesh: Any) -> dict[str, float]:
+def learned(mesh: Any) -> dict[str, Any]:
     found = {}
     for name, (objective, model) in objectives().items():
-        one, many = (trained(where, objective, model) for where in (None, mesh))
-        found[name] = difference(one.model, many.model)
-        if one.carry is not None:
-            found[f"chains of {name}"] = difference(one.carry, many.carry)
+        result = trained(mesh, objective, model)
+        found[name] = result.model
+        if result.carry is not None:
+            found[f"chains of {name}"] = result.carry
     return found
 
 
-def sampling(mesh: Any) -> dict[str, float]:
+def sampled(mesh: Any) -> dict[str, Any]:
     model = rbm()
-    path = un.ModelPath(model.independent(), model)
+    five = un.Ising.from_spins(np.full(10, 0.1), np.ones(5) / 8, un.graph.complete(5))
     sampler = un.PerturbAndMap(un.MaxProduct(20, None, 0.5, parallel=True), samples=16)
     holes = np.where(np.random.default_rng(1).random((16, 16)) < 0.3, np.nan, ROWS[:16])
+    few = np.where(holes[:7, :5] == 1, np.nan, holes[:7, :5])  # 7: no multiple of 2 or 4
     bp = un.SumProduct(iterations=20, tolerance=None)
+    options = {"chains": 16, "samples": 3, "burn_in": 2, "seed": 0, "mesh": mesh}
+    chains = un.run_chains(un.BlockGibbs(), model, **options)
+    options = {"chains": 16, "betas": 20, "seed": 0, "mesh": mesh}
+    sides = un.log_partition(model, method="ais", **options).sides
+    assert sides is not None
+    found = {
+        "chains": (chains.x, chains.state.x),
+        "ais": (sides.lower.samples, sides.lower.log_weights),
+        "reverse ais": (sides.upper.samples, sides.upper.log_weights),
+        "query": un.query(model, holes, method=bp, mesh=mesh),
+        "query in numpy": un.query(five, few, method=un.Elimination(), mesh=mesh),
+    }
+    if jax.process_count() == 1:  # these add nothing to what processes have to agree on
+        found["samples"] = un.sample(model, 16, sweeps=4, seed=0, mesh=mesh)
+        found["perturbed maxima"] = sampler.draw(model, jax.random.key(SEED), mesh).x
+    return found
 
-    def chains(mesh: Any) -> Any:
-        found = un.run_chains(
-            un.BlockGibbs(), model, chains=16, samples=3, burn_in=2, seed=0, mesh=mesh
-        )
-        return found.x, found.state.x
 
+def answers(mesh: Any) -> dict[str, np.ndarray]:
+    """Every array of every answer, by the name of the question and a number."""
     return {
-        "chains": both(chains, mesh),
-        "ais": both(
-            lambda mesh: (
-                un.ais(path, un.BlockGibbs(), seed=0, chains=16, betas=20, mesh=mesh).samples
-            ),
-            mesh,
-        ),
-        "ais, log weights": both(
-            lambda mesh: (
-                un.ais(path, un.BlockGibbs(), seed=0, chains=16, betas=20, mesh=mesh).log_weights
-            ),
-            mesh,
-        ),
-        "perturbed maxima": both(lambda mesh: sampler.draw(model, KEY, mesh).x, mesh),
-        "query": both(lambda mesh: un.query(model, holes, method=bp, mesh=mesh), mesh),
+        f"{name}/{i}": np.asarray(leaf)
+        for name, tree in (learned(mesh) | sampled(mesh)).items()
+        for i, leaf in enumerate(jax.tree.leaves(tree))
+        if isinstance(leaf, jax.Array | np.ndarray)
     }
 
 
 def step_program(mesh: Any) -> str:
     """The compiled program of one step of PCD."""
     mesh = check_mesh("test", mesh)
-    model = rbm()
+    model, key = rbm(), jax.random.key(SEED)
     batches = un.Batches(ROWS, 24, transform=as_float)
     mask = jax.tree.map(lambda _: True, model)
     optimiser = optax.sgd(0.25)
-    trainer = Trainer(persistent(), optimiser, batches, mask, KEY, mesh)
-    state = trainer.start(model, optimiser.init(model), KEY)
+    trainer = Trainer(persistent(), optimiser, batches, mask, key, mesh)
+    state = trainer.start(model, optimiser.init(model), key)
     rows = batches.indices(0, 1)
     with use_mesh(mesh):
         step = trainer.steps.go.lower(
@@ -124,23 +124,28 @@ def step_program(mesh: Any) -> str:
         return step.compile().compiled.as_text()
 
 
-def main() -> None:
-    mesh = jax.make_mesh((8,), ("devices",))  # of JAX's own making: explicit, another name
+def shapes_and_sums(mesh: Any) -> dict[str, Any]:
+    """Shapes of the program of a step, and those of each sum over devices."""
     program = step_program(mesh)
     reduced = [
         re.findall(r"[a-z]+\d*\[[\d,]*\]", line.split(" all-reduce(")[0].split(" = ")[1])
         for line in program.splitlines()
         if " all-reduce(" in line
     ]
-    found = {
-        "devices": jax.device_count(),
-        "learning": learning(mesh),
-        "sampling": sampling(mesh),
+    return {
         "reduced": reduced,
         "shapes": sorted(set(re.findall(r"[a-z]+\d+\[[\d,]+\]", program))),
     }
-    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def main(folder: Path) -> None:
+    together = join_processes()
+    mesh = jax.make_mesh((jax.device_count(),), ("devices",))  # JAX's own: explicit, another name
+    np.savez(folder / f"process-{jax.process_index()}.npz", **answers(mesh))
+    if not together:
+        np.savez(folder / "one.npz", **answers(None))
+        (folder / "step.json").write_text(json.dumps(shapes_and_sums(mesh)))
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -39,7 +39,7 @@ _ROOMS = {
     "undirected.io.tables": "read_table write_table",
     "undirected.explorer.page": "explore",
     "undirected.tasks.exchange": "from_bqm from_networkx from_pgmpy to_bqm to_networkx",
-    "undirected.tasks": "Settings Solution TableModel anneal evaluate fit fit_table "
+    "undirected.tasks": "Settings Solution TableModel anneal choose_sampler evaluate fit fit_table "
     "interaction_screening learn_network load load_table log_partition query read_network sample "
     "save solve train_table write_network",
 }

@@ -109,6 +109,7 @@ from undirected.tasks import Settings as Settings
 from undirected.tasks import Solution as Solution
 from undirected.tasks import TableModel as TableModel
 from undirected.tasks import anneal as anneal
+from undirected.tasks import choose_sampler as choose_sampler
 from undirected.tasks import evaluate as evaluate
 from undirected.tasks import fit as fit
 from undirected.tasks import fit_table as fit_table

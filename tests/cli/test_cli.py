@@ -103,6 +103,7 @@ def test_sample_writes_rows_and_a_picture(run, fitted, tmp_path):
     )
     assert code == 0
     assert "Wrote s.png" in out
+    assert "200 samples (exact draws: a junction tree" in out
     x = np.load(tmp_path / "s.npz")["x"]
     assert x.shape == (200, 6)
     assert (x[:, :3] == x[:, 3:]).mean() > 0.85

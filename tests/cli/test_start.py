@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from undirected.cli import remove_unused
+
 
 def test_help_imports_nothing_heavy():
     code = (
@@ -59,6 +61,38 @@ def test_compiled_programs_are_kept(tmp_path):
     folder, _, processor = found[0].rpartition(os.sep)
     assert folder == str(tmp_path / "undirected" / "compiled") and processor
     assert found[1] == ""
+
+
+def test_programs_that_were_not_used_for_longest_go_first(tmp_path):
+    for number in range(6):
+        path = tmp_path / f"processor{number % 2}" / f"program{number}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(100))
+        os.utime(path, (1000 + number, 500))  # used, written
+    os.utime(tmp_path / "processor0" / "program0", (0, 2000))  # written last
+
+    def kept() -> set[str]:
+        return {path.name for path in tmp_path.glob("*/*")}
+
+    remove_unused(tmp_path, 600)
+    assert len(kept()) == 6
+    remove_unused(tmp_path, 250)
+    assert kept() == {"program0", "program5"}
+    remove_unused(tmp_path / "nowhere", 0)
+
+
+def test_the_users_programs_are_bounded_and_those_of_others_left_alone(tmp_path, monkeypatch):
+    from undirected import cli
+
+    asked = []
+    monkeypatch.setattr(cli, "remove_unused", lambda *given: asked.append(given))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "own"))
+    cli.keep_compiled_programs()
+    assert not asked and os.environ["JAX_COMPILATION_CACHE_DIR"] == str(tmp_path / "own")
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    cli.keep_compiled_programs()
+    assert asked == [(tmp_path / "undirected" / "compiled", cli.MOST_BYTES)]
 
 
 @pytest.mark.slow

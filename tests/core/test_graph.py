@@ -7,6 +7,7 @@ import pytest
 
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
+from undirected.core.graph import _greedy_colours
 
 GRAPHS = {
     "grid": lambda: graph.grid(3, 5),
@@ -125,3 +126,15 @@ def test_bad_sizes_are_refused():
         graph.torus(2, 5)
     with pytest.raises(UndirectedError, match=r"probability 1\.5"):
         graph.erdos_renyi(5, 1.5, 0)
+
+
+@pytest.mark.parametrize("density", [0.05, 0.3, 1.0])
+def test_colours_in_waves_are_those_of_one_site_after_the_other(density):
+    n, rng = 40, np.random.default_rng(0)
+    pairs = np.stack(np.triu_indices(n, 1), 1)
+    pairs = pairs[rng.random(len(pairs)) < density]
+    expected: list[int] = []
+    for site in range(n):
+        taken = {expected[a] for a, b in pairs.tolist() if b == site}
+        expected.append(next(c for c in range(n) if c not in taken))
+    assert _greedy_colours(n, rng.permutation(pairs)).tolist() == expected

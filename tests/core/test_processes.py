@@ -1,48 +1,21 @@
 """Several processes on 127.0.0.1 that act as one: the same fit, whoever goes on with it."""
 
-import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.launch import launch
 from tests.process_program import arrays, run
 from undirected.core.errors import UndirectedError
 from undirected.core.processes import join_processes
 
-ROOT = Path(__file__).parents[2]
 STEPS = 10
 
 
 def processes(count: int, folder: Path, *more: str) -> list[tuple[int, str]]:
-    """Exit code and what was said of each process of a run."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {
-        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
-        "JAX_NUM_PROCESSES": str(count),
-        "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    command = [sys.executable, "-m", "tests.process_program", str(folder), str(STEPS), *more]
-    begun = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **common, "JAX_PROCESS_ID": str(number)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(count)
-    ]
-    told = [process.communicate(timeout=280)[1] for process in begun]
-    return [(process.returncode, text) for process, text in zip(begun, told, strict=True)]
+    return launch(count, "tests.process_program", str(folder), str(STEPS), *more)
 
 
 def check_same(folder: Path, expected: dict[str, np.ndarray]) -> None:

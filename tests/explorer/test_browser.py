@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import undirected as un
-from tests.explorer.test_page import TABLE, table_model
+from tests.explorer.test_page import TABLE, filmed, table_model
 from undirected.core.potentials import clamp
 from undirected.explorer.page import WIDGET, bundle
 from undirected.explorer.serve import Served
@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
+PAGES = ["image", "table", "network", "film", "rows"]
 SETTLED = "() => document.getElementById('app').view.runs.settled"
 
 
@@ -60,6 +61,10 @@ def files(tmp_path_factory):
     un.explore(picture_model(), rows=rows, image=(4, 4)).save(folder / "image.html")
     un.explore(table_model(), rows={k: v[:3] for k, v in TABLE.items()}).save(folder / "table.html")
     un.explore(alarm()).save(folder / "network.html")
+    un.explore(filmed(folder / "film", picture_model(), [4, 4])).save(folder / "film.html")
+    table = table_model()
+    notes = {"schema": table.schema.to_json()}
+    un.explore(filmed(folder / "rows", table.model, notes=notes)).save(folder / "rows.html")
     return folder
 
 
@@ -176,6 +181,53 @@ def test_pixels_and_hidden_units_by_keyboard(visit):
     assert "Unit 2: held off" in page.locator("main").inner_text()
 
 
+PIXEL = """([label, x, y]) => {
+  const canvas = document.querySelector(`canvas[aria-label^="${label}"]`);
+  const copy = new OffscreenCanvas(canvas.width, canvas.height);
+  const context = copy.getContext('2d', { willReadFrequently: true });
+  context.drawImage(canvas, 0, 0);
+  return Array.from(context.getImageData(x, y, 1, 1).data).slice(0, 3);
+}"""
+
+
+def test_a_film_goes_by_slider_by_click_and_by_play(visit):
+    """Filters grow from nothing to full colour, the first one above zero, the second below."""
+    page = visit("film", color_scheme="light")
+    page_colour, full = [252, 252, 250], [8, 88, 158]
+    assert page.evaluate(PIXEL, ["Filters at step 600", 0, 0]) == full
+    slider = page.get_by_label("Step of learning")
+    slider.focus()
+    slider.press("Home")
+    told = page.locator(".learning [role=status]")
+    assert told.inner_text() == "Step 0. Held-out score: −1. Frame 1 of 16"
+    assert page.evaluate(PIXEL, ["Filters at step 0", 0, 0]) == page_colour
+    slider.press("ArrowRight")
+    assert told.inner_text() == "Step 40. Held-out score: −1. Frame 2 of 16"
+    red, _, blue = page.evaluate(PIXEL, ["Filters at step 40", 5, 0])  # the second filter
+    assert red > blue  # orange
+    assert page.evaluate(PIXEL, ["Samples at step 40", 1, 0]) == [22, 25, 29]  # ink: on
+    assert page.evaluate(PIXEL, ["Samples at step 40", 0, 0]) == page_colour
+    strip = page.locator(".strip canvas")
+    strip.scroll_into_view_if_needed()
+    strip.click(position={"x": strip.bounding_box()["width"] * 14.5 / 16, "y": 5})
+    assert "Frame 15 of 16" in told.inner_text()
+    play = page.locator(".learning").get_by_role("button", name="Play")
+    play.press("Enter")
+    page.wait_for_function(
+        "() => document.querySelector('.learning [role=status]').textContent.includes('16 of 16')"
+    )
+    page.wait_for_function("() => document.querySelector('.learning button').textContent == 'Play'")
+    assert slider.input_value() == "15"
+
+
+def test_a_film_of_a_table_names_its_lines(visit):
+    page = visit("rows")
+    names = page.locator(".heat .names li").all_inner_texts()
+    assert names == ["sky: clear", "sky: dark", "sky: grey", "wet", "mm", "felt"]
+    page.get_by_label("Step of learning").press("End")
+    assert "Frame 16 of 16" in page.locator(".learning [role=status]").inner_text()
+
+
 def test_words_of_a_table_give_the_answers_of_the_engine(visit):
     page = visit("table")
     model = table_model()
@@ -249,7 +301,7 @@ def test_files_that_are_dropped(visit, text, size, complaint):
         assert "mine.uai" in page.locator(".complaint").inner_text()
 
 
-@pytest.mark.parametrize("name", ["image", "table", "network"])
+@pytest.mark.parametrize("name", PAGES)
 def test_every_control_is_reached_by_tab(visit, name):
     """All that can be focused is focused in turn; of radio buttons of one name, one."""
     page = visit(name)
@@ -272,7 +324,7 @@ def test_every_control_is_reached_by_tab(visit, name):
     assert wanted > 8
 
 
-@pytest.mark.parametrize("name", ["image", "table", "network"])
+@pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [360, 1280, 3840])
 def test_no_width_scrolls_sideways_or_shifts(visit, name, width):
     page = visit(name, viewport={"width": width, "height": 900})
@@ -314,7 +366,7 @@ def test_the_tour_can_be_walked_and_left(visit):
     assert opener.evaluate("e => e === document.activeElement")
 
 
-@pytest.mark.parametrize("name", ["image", "table", "network"])
+@pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize(
     ("theme", "width"), [("light", 1200), ("dark", 1200), ("light", 360), ("dark", 3840)]
 )

@@ -16,6 +16,7 @@ from undirected.cli.app import app
 from undirected.core.errors import UndirectedError
 from undirected.explorer import views
 from undirected.explorer.page import bundle
+from undirected.io.snapshots import Snapshots
 from undirected.io.uai import UaiModel, write_uai
 
 TABLE = {
@@ -178,6 +179,78 @@ def test_the_measures_of_the_fit_come_along(tmp_path):
     assert history["validation"] == [[50, -2.0], [9990, -1.0]]
     assert len(history["surrogate"]) == views.MOST_STEPS and "epoch" not in history
     assert history["surrogate"][0] == [0, 0.0] and history["surrogate"][-1] == [9990, -249.75]
+
+
+def filmed(folder, model, image=None, last=60, notes=None):
+    """A model folder as a fit leaves it: of 61 snapshots every fourth, with weights that grow."""
+    un.save(folder, model, {"image": image, **(notes or {})})
+    kept, V = Snapshots(folder / "training" / "snapshots.safetensors"), model.n_visible
+    for number in range(last + 1):
+        if kept.wants(number) or number == last:
+            weights = np.full((3, V), number / last, np.float16)
+            weights[1] *= -0.5
+            samples = np.full((2, V), number % 2, np.uint8)
+            samples[0] = np.arange(V) % 2
+            kept.add(number, 10 * number, {"samples": samples, "filters": weights})
+    kept.save()
+    lines = [{"step": 10 * k, "validation": -1 / (k + 1)} for k in range(0, last + 1, 10)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "training" / "metrics.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def unpacked(told):
+    data = base64.b64decode(told["data"])
+    if told["dtype"] == "bits":
+        return np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+    return np.frombuffer(data, told["dtype"])
+
+
+def test_snapshots_of_the_fit_become_a_film(tmp_path):
+    folder = filmed(tmp_path / "m", un.RBM.create(6, 4, seed=0), [2, 3])
+    film = views.payload_of(folder)["film"]
+    assert film["steps"] == [10 * k for k in range(0, 61, 4)] and film["units"] == 6
+    samples = unpacked(film["samples"]["values"])[: 16 * 2 * 6].reshape(16, 2, 6)
+    np.testing.assert_array_equal(samples[5, 0], [0, 1, 0, 1, 0, 1])
+    assert not samples[:, 1].any()  # every kept number is even
+    filters = unpacked(film["filters"]["values"]).reshape(16, 3, 6)
+    assert film["filters"]["scale"] == 1.0
+    np.testing.assert_array_equal(filters[-1, :, 0], [127, -64, 127])
+    assert np.abs(filters[0]).max() == 0 and 0 < filters[4, 0, 0] < filters[8, 0, 0]
+
+
+def test_a_film_of_another_model_or_of_none_is_left_out(tmp_path):
+    folder = filmed(tmp_path / "m", un.RBM.create(6, 4, seed=0), [2, 3])
+    un.save(folder, un.RBM.create(8, 4, seed=0), {"image": [2, 4]})
+    assert views.payload_of(folder)["film"] is None
+    assert views.payload_of(un.RBM.create(6, 4, seed=0), image=(2, 3))["film"] is None
+
+
+def test_samples_of_real_columns_are_parts_of_their_largest(tmp_path):
+    model = un.GaussianRBM(jnp.ones((2, 3)), jnp.zeros(2), jnp.zeros(3))
+    un.save(tmp_path, model)
+    kept = Snapshots(tmp_path / "training" / "snapshots.safetensors")
+    for number in (0, 1):
+        kept.add(number, number, {"samples": np.array([[4.0, -1 - number]], np.float16)})
+    kept.save()
+    film = views.payload_of(tmp_path)["film"]
+    assert unpacked(film["samples"]["values"]).tolist() == [127, -64, 127, -127]
+    assert "filters" not in film
+
+
+def test_the_film_of_a_large_model_is_small(tmp_path):
+    """The snapshots of 784 pixels are under 1 MB, and a page of 784x500 stays under 4 MB."""
+    rng = np.random.default_rng(0)
+    un.save(tmp_path, un.RBM.create(784, 500, seed=0), {"image": [28, 28]})
+    kept = Snapshots(tmp_path / "training" / "snapshots.safetensors")
+    for number in range(23):  # with more of them every second goes
+        filters = rng.normal(size=(16, 784)).astype(np.float16)
+        samples = rng.integers(2, size=(16, 784)).astype(np.uint8)
+        kept.add(number, number, {"samples": samples, "filters": filters})
+    kept.save()
+    assert len(kept.kept) == 23
+    assert kept.path.stat().st_size < 1_000_000
+    assert un.explore(tmp_path).save(tmp_path / "page.html").stat().st_size < 3_200_000
 
 
 def test_the_command_writes_the_page_of_a_network(tmp_path):

@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import safetensors.numpy
 from tests.io.damage import damaged
 from tests.io.toy import Toy
 from undirected.core.errors import BadFile
-from undirected.io import checkpoint
+from undirected.io import checkpoint, journal
 from undirected.io.checkpoint import Checkpoints
 
 
@@ -149,7 +150,10 @@ def test_without_the_checksum_turned_bits_would_load_as_other_values(tmp_path, m
     """The damage of the test above is real: it is the checksum that catches it."""
 
     class Blind:
-        def __init__(self, data):
+        def __init__(self, data=b""):
+            pass
+
+        def update(self, data):
             pass
 
         def hexdigest(self):
@@ -182,11 +186,72 @@ def test_a_renamed_file_is_bad(tmp_path):
 def test_another_format_version_is_not_passed_over(tmp_path, monkeypatch):
     tree = {"x": np.zeros(3)}
     Checkpoints(tmp_path).save(1, tree)
-    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    monkeypatch.setattr(checkpoint, "VERSION", 3)
     Checkpoints(tmp_path).save(2, tree)
     monkeypatch.undo()
-    with pytest.raises(BadFile, match="checkpoint format 2, but this library reads 1"):
+    with pytest.raises(BadFile, match="checkpoint format 3, but this library reads up to 2"):
         Checkpoints(tmp_path).latest(tree)
+
+
+def test_version_1_kept_the_history_in_meta(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "VERSION", 1)
+    Checkpoints(tmp_path).save(1, {"x": np.zeros(3)}, {"history": [{"loss": 0.5}]})
+    monkeypatch.undo()
+    assert Checkpoints(tmp_path).latest({"x": np.zeros(3)})[2] == {"history": [{"loss": 0.5}]}
+
+
+def rows_of(count: int) -> list[dict]:
+    return [{"step": k, "loss": k / 3, "worst": float("inf")} for k in range(count)]
+
+
+def test_a_history_is_written_once_and_goes_on_where_the_checkpoint_was(tmp_path, monkeypatch):
+    written = []
+    kept = journal.to_json
+    monkeypatch.setattr(journal, "to_json", lambda row: written.append(row["step"]) or kept(row))
+    tree, first = {"x": np.zeros(3)}, Checkpoints(tmp_path)
+    for count in (2, 2, 5):
+        first.save(count, tree, {"who": count}, rows_of(count))
+    assert written == [0, 1, 2, 3, 4]
+    (tmp_path / "step-00000005.safetensors").unlink()  # as if a kill had come before it
+    again = Checkpoints(tmp_path)
+    assert again.latest(tree)[2] == {"who": 2, "history": rows_of(2)}
+    changed = [*rows_of(2), {"step": 2, "loss": -1.0}]
+    again.save(3, tree, {}, changed)
+    assert written == [0, 1, 2, 3, 4, 2]
+    assert Checkpoints(tmp_path).latest(tree)[2] == {"history": changed}
+    again.save(9, tree, {}, rows_of(1))  # another run
+    assert Checkpoints(tmp_path).latest(tree)[2] == {"history": rows_of(1)}
+
+
+@pytest.mark.parametrize("harm", ["cut", "turned", "removed"])
+def test_a_damaged_history_is_noticed(tmp_path, harm):
+    tree, path = {"x": np.zeros(3)}, tmp_path / "history.jsonl"
+    Checkpoints(tmp_path).save(1, tree, {}, rows_of(2))
+    data = path.read_bytes()
+    path.write_bytes(data[:-2] if harm == "cut" else data.replace(b"0.33", b"0.34"))
+    if harm == "removed":
+        path.unlink()
+    with pytest.raises(BadFile, match=r"no checkpoint can be read: .*history.jsonl"):
+        Checkpoints(tmp_path).latest(tree)
+
+
+def test_a_file_is_laid_out_as_safetensors_lays_it_out(tmp_path):
+    """Every array begins at a multiple of its size, nothing lies between them, all come back."""
+    tree = {"a": np.ones(3, np.uint8), "b": np.arange(5.0), "c": np.ones((), bool), "d": []}
+    tree |= {"e": np.zeros((0, 2), np.float32), "f": np.ones((2, 1), np.float16)}
+    path = Checkpoints(tmp_path).save(1, tree)
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    assert size % 8 == 0 and header.pop("__metadata__")
+    at = 0
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        assert begin == at and begin % tree[name[2]].itemsize == 0
+        at = end
+    assert 8 + size + at == len(data)
+    for name, array in safetensors.numpy.load_file(path).items():
+        assert array.dtype == tree[name[2]].dtype and array.tolist() == tree[name[2]].tolist()
 
 
 def test_other_files_are_ignored(tmp_path):
@@ -254,12 +319,12 @@ def test_a_full_disk_leaves_the_earlier_ones(tmp_path, monkeypatch):
     checkpoints.save(1, tree)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
 
-    def half(path, data):
+    def half(path, parts):
         with open(path, "wb") as file:
-            file.write(data[: len(data) // 2])
+            file.write(parts[0])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(Path, "write_bytes", half)
+    monkeypatch.setattr(checkpoint, "_write_parts", half)
     with pytest.raises(OSError, match=r"not written .*No space left.*earlier.*intact") as caught:
         checkpoints.save(2, tree)
     assert caught.value.errno == errno.ENOSPC

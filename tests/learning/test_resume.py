@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -112,6 +113,41 @@ def test_a_finished_run_is_returned_as_it_is_and_can_be_prolonged(tmp_path):
     assert resumable.outcome(again) == resumable.outcome(first)
     assert [event.step for event in events] == [10]
     assert resumable.outcome(learn(tmp_path)) == resumable.outcome(learn(tmp_path / "whole"))
+
+
+class Watched(Checkpoints):
+    """Checkpoints whose writing waits until the run is at a step, or fails."""
+
+    def __init__(self, folder, wait_for=0, fails=False):
+        super().__init__(folder)
+        self.wait_for, self.fails, self.reached = wait_for, fails, threading.Event()
+
+    def tell(self, progress):
+        if progress.step >= self.wait_for:
+            self.reached.set()
+
+    def _write(self, step, *rest):
+        assert self.reached.wait(60), "the run did not go on while a checkpoint was written"
+        if self.fails and step == 5:
+            raise OSError("no room")
+        return super()._write(step, *rest)
+
+
+def test_steps_go_on_while_a_checkpoint_is_written(tmp_path):
+    store = Watched(tmp_path / "slow", wait_for=10)
+    result = learn(tmp_path, store=store, save_every=0.0, on_event=store.tell)
+    whole = learn(tmp_path / "whole")
+    assert resumable.outcome(result) == resumable.outcome(whole)
+    assert resumable.outcome(learn(tmp_path / "slow")) == resumable.outcome(whole)
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path):
+    store, events = Watched(tmp_path, fails=True), []
+    store.reached.set()
+    with pytest.raises(OSError, match="no room"):
+        learn(tmp_path, store=store, save_every=0.0, on_event=events.append)
+    assert [event.step for event in events] == [0, 5, 10]  # told of at the next, and saved there
+    assert learn(tmp_path, steps=10).step == 10
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,31 @@ def test_log_z_from_the_mixture_is_right_and_tight():
         bracket(ModelPath(model, model), MixtureGibbs(), seed=0)
 
 
+def test_annealing_begins_in_every_component():
+    """Also in those that the nearest mixture thinks light: it may be wrong by many nats."""
+    model = MixtureRBM.from_mixture(np.log([0.998, 0.001, 0.001]), MEANS, 2, seed=0, scale=2.0)
+    x, _ = model.tractable().exact_samples(60, jax.random.key(0))
+    counts = np.asarray(x)[:, -3:].sum(0)
+    assert counts.min() >= 9, "a sixth of 60, to within one"
+    found = bracket(path_to(model), MixtureGibbs(), seed=0, chains=200, betas=100)
+    assert found.interval[0] <= exact(model).log_z <= found.interval[1]
+
+
+def test_states_of_a_mixture_have_its_shares():
+    """5,000 sets of 7 states, a fixed seed: means of shares within 5 standard errors."""
+    model = MixtureRBM.from_mixture(np.log(SHARES), MEANS, 2, scale=0.0)
+    assert np.allclose(model.tractable().component_bias, model.component_bias, atol=1e-5)
+    draws = jax.vmap(lambda key: model.exact_samples(7, key)[0])
+    x = np.asarray(draws(jax.random.split(jax.random.key(0), 5000)), float)
+    z, v = x[..., -3:], x[..., :3]
+    assert (np.abs(z.sum(1) - 7 * SHARES) < 1 + 1e-6).all()
+    assert np.allclose(z.mean((0, 1)), SHARES, atol=5 * 0.15 / np.sqrt(5000))
+    wanted = SHARES @ MEANS
+    assert np.allclose(v.mean((0, 1)), wanted, atol=5 * 0.5 / np.sqrt(35000))
+    lone = (v * z[..., :1]).sum((0, 1)) / z[..., 0].sum()
+    assert np.allclose(lone, MEANS[0], atol=5 * 0.5 / np.sqrt(17500))
+
+
 def test_bad_shapes_are_refused():
     with pytest.raises(UndirectedError, match=r"weights are \(3, 2\) and components \(4, 2\)"):
         MixtureRBM(jnp.zeros((3, 2)), jnp.zeros((4, 2)), *(jnp.zeros(n) for n in (3, 2, 2)))

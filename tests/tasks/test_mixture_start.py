@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from undirected.learning.mixture import fit_mixture
-from undirected.tasks.mixture_start import start_mixture
+from undirected.evaluation import AISResult
+from undirected.learning.mixture import Mixture, fit_mixture
+from undirected.tasks.mixture_start import learnable, likely_most, start_mixture
 
 
 def clusters_in_variants(columns: int = 1400, clusters: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -26,3 +27,23 @@ def test_all_variants_of_clusters_are_found():
     few = start_mixture(train, valid, 20, seed=0).log_likelihood(valid).mean()
     assert found > 1.01 * best
     assert few < 1.04 * best
+
+
+def test_learning_starts_from_few_components_where_columns_are_many():
+    """100 chains cannot keep 100 components filled that they do not go between."""
+    rng = np.random.default_rng(0)
+    wide, narrow = (Mixture(np.full(100, -np.log(100)), rng.random((100, v))) for v in (401, 400))
+    rows = (rng.random((60, 401)) < 0.5).astype(np.float32)
+    assert learnable(wide, rows, seed=0).means.shape == (20, 401)
+    assert learnable(narrow, rows[:, :400], seed=0) is narrow
+    few = Mixture(wide.log_weights[:20], wide.means[:20])
+    assert learnable(few, rows, seed=0) is few
+
+
+def test_one_heavy_chain_does_not_make_log_z_endless():
+    """The t interval of a mean that one of 100 chains carries ends thousands of nats above it."""
+    weights = np.append(np.zeros(99), 30.0)
+    lone = AISResult(30 - np.log(100), 1.0, (20.0, 4000.0), weights, 1.0, None)
+    assert likely_most(lone) == 30.0
+    known = AISResult(0.0, 0.1, (-0.3, 0.3), np.linspace(-1, 1, 100), 90.0, None)
+    assert likely_most(known) == 0.3

@@ -6,10 +6,13 @@ its work when it runs.
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 INTERRUPTED = 130
 """What Typer makes of Ctrl-C."""
+MOST_BYTES = 2**29
+"""Compiled programs that are kept: some hundred fits."""
 
 
 def main() -> None:
@@ -45,13 +48,35 @@ def keep_compiled_programs() -> None:
     """Let JAX keep what it compiles in the user's cache; its own variables overrule this.
 
     Programs are kept apart by processor, because one that was compiled for another may not run.
-    XLA warns of harmless differences whenever it loads one, so its messages are turned off.
+    XLA warns of harmless differences whenever it loads one, so its messages are turned off. JAX's
+    own bound of the size needs another package, and reads the whole folder at each program.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = cache / "undirected" / "compiled" / _processor()
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(place))
+    place = cache / "undirected" / "compiled"
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        remove_unused(place, MOST_BYTES)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(place / _processor())
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def remove_unused(folder: Path, most: int) -> None:
+    """Remove files two levels down, those not used for longest first, until `most` bytes are left.
+
+    Another process may do the same: what is gone is gone.
+    """
+    found = []
+    for path in folder.glob("*/*"):
+        with suppress(OSError):
+            told = path.stat()
+            found.append((max(told.st_atime, told.st_mtime), told.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= most:
+            return
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        total -= size
 
 
 def _processor() -> str:

@@ -343,16 +343,20 @@ def sample_model(
         if len(values) != 1:
             raise UndirectedError(f"{given}: {len(values)} rows; --given takes a table of one row")
         row = values[0]
+    sampler = saved.table.sampler(row)
     bar = console.Bar("sample", "sweeps", told=show)
+    options = {"sweeps": sweeps, "sampler": sampler, "progress": bar.teller}
     with bar.running():
-        values = saved.table.samples(count, row, seed=seed, sweeps=sweeps, progress=bar.teller)
+        values = saved.table.samples(count, row, seed=seed, **options)
     _write_rows(saved, out, values)
     if png is not None and saved.image is not None:
         wide = max(1, int(min(count, 400) ** 0.5))
         scale = readable_scale(saved.image, wide)
         image_grid(values[:400], saved.image, png, columns=wide, scale=scale)
-    summary = {"samples": str(out), "count": count, "sweeps": sweeps, "png": png and str(png)}
-    console.result(summary, js, [f"Wrote {out}: {count} samples"] + ([f"Wrote {png}"] * bool(png)))
+    summary = {"samples": str(out), "count": count, "png": png and str(png)}
+    summary |= {"sampler": sampler.why, "sweeps": None if sampler.draw else sweeps}
+    lines = [f"Wrote {out}: {count} samples ({sampler.why})"] + ([f"Wrote {png}"] * bool(png))
+    console.result(summary, js, lines)
 
 
 def read_rows(

@@ -26,6 +26,7 @@ from undirected.io.checkpoint import Checkpoints
 from undirected.io.infer import zero_one_schema
 from undirected.io.metrics import MetricsLog
 from undirected.io.model_files import save_model
+from undirected.io.snapshots import Snapshots
 from undirected.io.tables import Table
 from undirected.learning import Progress
 from undirected.tasks import Settings, Trained, train_table
@@ -181,9 +182,10 @@ def train_with_bar(
 
 
 def _kept(work: Path, mesh: Mesh | None) -> dict[str, Any]:
-    """Where checkpoints and metrics of a run go."""
+    """Where checkpoints, metrics and snapshots of a run go."""
     log = MetricsLog(work / "metrics.jsonl") if is_first(mesh) else None
-    return {"store": Checkpoints(work / "checkpoints"), "log": log}
+    snapshots = Snapshots(work / "snapshots.safetensors")
+    return {"store": Checkpoints(work / "checkpoints"), "log": log, "snapshots": snapshots}
 
 
 @contextmanager

@@ -219,9 +219,8 @@ def _cycle_colours(n: int) -> np.ndarray:
 def colour_sites(n: int, pairs: Int[np.ndarray, "E 2"]) -> Int[np.ndarray, " n"]:
     """A colour for each site such that joined ones differ.
 
-    Two colours where the graph is bipartite. Otherwise greedy and vectorised: in every round the
-    sites that come before all their uncoloured neighbours (hubs first, ties at random) take the
-    smallest colour that no neighbour has.
+    Two colours where the graph is bipartite. Otherwise greedy: one site after the other (hubs
+    first, ties at random) takes the smallest colour that no neighbour has.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -233,26 +232,56 @@ def colour_sites(n: int, pairs: Int[np.ndarray, "E 2"]) -> Int[np.ndarray, " n"]
     _, part = connected_components(coo_array((ones, (i, j + n)), (2 * n, 2 * n)), directed=False)
     if not (part[:n] == part[n:]).any():
         return (part[:n] > part[n:]).astype(np.int64)
-    degree = np.bincount(i, minlength=n)
-    rank = np.argsort(np.lexsort((np.random.default_rng(0).random(n), -degree)))
-    colour = np.full(n, -1)
-    while (colour < 0).any():
-        waits = np.zeros(n, bool)
-        waits[i[(colour[i] < 0) & (colour[j] < 0) & (rank[j] < rank[i])]] = True
-        ready = (colour < 0) & ~waits
-        colour[ready] = _smallest_free(n, ready, i, colour[j])[ready]
+    order = np.lexsort((np.random.default_rng(0).random(n), -np.bincount(i, minlength=n)))
+    rank = np.empty(n, np.int64)
+    rank[order] = np.arange(n)
+    return _greedy_colours(n, np.sort(rank[pairs], 1))[rank]
+
+
+def _greedy_colours(n: int, pairs: Int[np.ndarray, "E 2"]) -> Int[np.ndarray, " n"]:
+    """Greedy colours of sites in their order, of pairs (earlier, later); in waves, vectorised.
+
+    A wave is all sites whose earlier neighbours have their colours, so that each edge is looked at
+    once from either end, however many waves there are.
+    """
+    later = _Lists(n, pairs[:, 0], pairs[:, 1])
+    earlier = _Lists(n, pairs[:, 1], pairs[:, 0])
+    colour, waits_for = np.full(n, -1), earlier.counts.copy()
+    wave = np.flatnonzero(waits_for == 0)
+    while wave.size:
+        asker, neighbour = earlier.of(wave)
+        colour[wave] = _smallest_free(len(wave), asker, colour[neighbour])
+        freed = later.of(wave)[1]
+        np.subtract.at(waits_for, freed, 1)
+        wave = np.unique(freed[waits_for[freed] == 0])
     return colour
 
 
-def _smallest_free(
-    n: int, ready: np.ndarray, site: np.ndarray, taken: np.ndarray
-) -> Int[np.ndarray, " n"]:
-    """For every ready site the smallest colour that is not taken by a neighbour (-1: none)."""
-    asked = ready[site] & (taken >= 0)
-    both = np.unique(np.stack([site[asked], taken[asked]], 1), axis=0)
-    first = np.searchsorted(both[:, 0], both[:, 0])
+class _Lists:
+    """Lists of sites, one a site, in one array: `members` of site k, from `starts[k]` on."""
+
+    def __init__(self, n: int, owner: np.ndarray, member: np.ndarray):
+        from scipy.sparse import coo_array
+
+        rows = coo_array((np.ones(len(owner), np.int8), (owner, member)), (n, n)).tocsr()
+        self.members, self.starts = rows.indices, rows.indptr[:-1]
+        self.counts = np.diff(rows.indptr)
+
+    def of(self, sites: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All members of the lists of these sites, each after the place of its site in `sites`."""
+        counts = self.counts[sites]
+        shift = self.starts[sites] - (np.cumsum(counts) - counts)
+        places = np.repeat(shift, counts) + np.arange(counts.sum())
+        return np.repeat(np.arange(len(sites)), counts), self.members[places]
+
+
+def _smallest_free(n: int, site: np.ndarray, taken: np.ndarray) -> Int[np.ndarray, " n"]:
+    """For each of n sites the smallest colour that no (site, taken) has."""
+    most = int(taken.max(initial=0)) + 1
+    site, taken = np.divmod(np.unique(site * most + taken), most)
+    place = np.arange(len(site)) - np.searchsorted(site, site)
     # Sorted colours 0, 1, 2, ... count up with their place until the first gap.
-    gap = both[:, 1] != np.arange(len(both)) - first
-    free = np.bincount(both[:, 0], minlength=n)
-    np.minimum.at(free, both[gap, 0], (np.arange(len(both)) - first)[gap])
+    gap = taken != place
+    free = np.bincount(site, minlength=n)
+    np.minimum.at(free, site[gap], place[gap])
     return free

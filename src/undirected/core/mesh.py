@@ -293,6 +293,45 @@ def by_first(mesh: Mesh | None, function: Callable[[], T]) -> T | None:
     return result
 
 
+def share_out(
+    mesh: Mesh | None, items: np.ndarray, function: Callable[[Any], tuple[np.ndarray, ...]]
+) -> tuple[np.ndarray, ...]:
+    """The stacked arrays of `function(item)` of all items, each found by one process of the mesh.
+
+    For what runs in NumPy, where devices have nothing to do: process k of P takes the items k,
+    k + P, and so on. An error of one process is raised at all.
+    """
+
+    def stacked(own: Any) -> tuple[np.ndarray, ...]:
+        return tuple(np.stack(parts) for parts in zip(*map(function, own), strict=True))
+
+    count = jax.process_count()
+    if not shared(mesh) or len(items) < count:
+        return stacked(items)
+    own = items[jax.process_index() :: count]
+    found, cause = None, None
+    try:
+        found = stacked(own)
+    except Exception as error:
+        cause = error
+    if any_process(mesh, cause is not None):
+        raise cause or UndirectedError("another process of this run failed; see what it says")
+    assert found is not None
+    short = -(-len(items) // count) - len(own)  # by at most one; all must send as many
+    found = (np.concatenate([a, a[:short]]) for a in found)
+    return tuple(_interleaved(mesh, a)[: len(items)] for a in found)
+
+
+def _interleaved(mesh: Mesh | None, a: np.ndarray) -> np.ndarray:
+    """Rows of all processes in turn; as bytes, for JAX would narrow float64."""
+    from jax.experimental import multihost_utils
+
+    with told_of_loss(mesh):
+        all_ = multihost_utils.process_allgather(np.frombuffer(a.tobytes(), np.uint8))
+    by_process = np.frombuffer(np.asarray(all_).tobytes(), a.dtype).reshape(-1, *a.shape)
+    return by_process.swapaxes(0, 1).reshape(-1, *a.shape[1:])
+
+
 @contextmanager
 def told_of_loss(mesh: Mesh | None) -> Iterator[None]:
     """Say in words that another process has ended, where communication with it failed."""

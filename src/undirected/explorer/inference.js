@@ -2151,14 +2151,22 @@ export function eliminationOrder(graph, fixed, most) {
 
 // ---------------------------------------------------------------- files
 
-const ARRAYS = { float32: Float32Array, float64: Float64Array, float16: Uint16Array };
+const ARRAYS = {
+  float32: Float32Array,
+  float64: Float64Array,
+  float16: Uint16Array,
+  int8: Int8Array,
+  bits: Uint8Array,
+};
 
-/** An array from {dtype, data}; halves become singles. */
+/** An array from {dtype, data}; halves become singles, bits 0 and 1, the lowest of a byte first. */
 export function unpack({ dtype, data }) {
   const text = atob(data),
     bytes = new Uint8Array(text.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
   const found = new ARRAYS[dtype](bytes.buffer);
+  if (dtype === "bits")
+    return Uint8Array.from({ length: 8 * found.length }, (_, i) => (found[i >> 3] >> (i & 7)) & 1);
   return dtype === "float16" ? Float32Array.from(found, fromHalf) : found;
 }
 

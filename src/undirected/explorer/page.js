@@ -30,14 +30,15 @@ export function mount(root, payload, keep = link) {
   root.classList.add("explore");
   root.dataset.theme = root.dataset.theme || "light";
   const view = new VIEW_OF[payload.view](root, model, payload);
+  const learned = learningPart(root, model, payload);
   frame(root, {
     title: payload.title,
     lede: LEDE[payload.view],
     small: payload.small,
     view: view.view,
-    more: Object.keys(payload.history || {}).length ? learningPart(payload.history) : null,
+    more: learned,
     state: () => view.state(),
-    tour: () => view.tour(),
+    tour: () => [...view.tour(), ...(learned ? [learned.tour] : [])],
     meter: view.runs?.frames.meter,
   });
   root.view = view;

@@ -20,6 +20,7 @@ SCRIPTS = (
     "inference.js",
     "remote.js",
     "dom.js",
+    "film.js",
     "learning.js",
     "image.js",
     "table.js",

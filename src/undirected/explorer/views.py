@@ -11,6 +11,7 @@ from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials, lowered
+from undirected.explorer.film import film_of
 from undirected.explorer.payload import harmonium, network
 from undirected.io.frames import as_frame
 from undirected.io.metrics import read as read_metrics
@@ -77,6 +78,7 @@ def payload_of(
         "rows": _rows(subject, rows, len(columns)),
         "couplings": _couplings(subject, len(columns)) if view == "table" else [],
         "history": history_of(subject.folder) if subject.folder else {},
+        "film": _film(subject, p, layered is not None),
     }
 
 
@@ -238,6 +240,11 @@ def history_of(folder: Path) -> dict[str, list[list[float]]]:
             if name not in ("step", "epoch") and _is_number(value) and _is_number(row["step"]):
                 found.setdefault(name, []).append([row["step"], round(float(value), 6)])
     return {name: _thinned(points) for name, points in found.items() if len(points) > 1}
+
+
+def _film(subject: Subject, p: Potentials, layered: bool) -> dict[str, Any] | None:
+    """Samples and filters of the fit, for models whose units a page knows."""
+    return film_of(subject.folder, p.layout.n_visible) if subject.folder and layered else None
 
 
 def _is_number(value: Any) -> bool:

@@ -1,6 +1,8 @@
 """A run between two chunks of steps: what a checkpoint holds, and how a run goes on from one."""
 
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,6 +13,7 @@ from jaxtyping import PyTree
 
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.mesh import agree, by_first, gather, place, place_chains, shared
+from undirected.learning.snapshots import SnapshotStore
 from undirected.learning.train_step import TrainState
 
 Row = dict[str, float]
@@ -19,9 +22,15 @@ RATE = "optimiser and rate"
 
 
 class Store(Protocol):
-    """Where checkpoints go: `io.checkpoint.Checkpoints` is one."""
+    """Where checkpoints go: `io.checkpoint.Checkpoints` is one.
 
-    def save(self, step: int, tree: PyTree, meta: dict[str, Any]) -> Any: ...
+    `prepare` takes what is to be saved and gives a function that writes it, which is called in
+    another thread while the run goes on. `latest` has the history in its `meta["history"]`.
+    """
+
+    def prepare(
+        self, step: int, tree: PyTree, meta: dict[str, Any], history: Sequence[Row]
+    ) -> Callable[[], Any]: ...
 
     def latest(self, like: PyTree) -> tuple[int, PyTree, dict[str, Any]] | None: ...
 
@@ -54,8 +63,11 @@ class Run:
 class Saver:
     """Checkpoints of one run, at most one every so many seconds; without a store it does nothing.
 
-    `identity` is what must not change between the parts of a run and no shape betrays. Of several
-    processes that share a mesh the first reads and writes; all call every method at the same step.
+    A thread writes them, each after the one before; what went wrong there is raised at the next.
+    Snapshots are written before the checkpoint of the same step, so that a run that goes on finds
+    all of those before it. `identity` is what must not change between the parts of a run and no
+    shape betrays. Of several processes that share a mesh the first reads and writes; all call every
+    method at the same step.
     """
 
     def __init__(
@@ -64,14 +76,22 @@ class Saver:
         every: float,
         identity: dict[str, Any],
         mesh: Mesh | None = None,
+        snapshots: SnapshotStore | None = None,
     ):
         self.store, self.every, self.identity, self.mesh = store, every, identity, mesh
+        self.snapshots = snapshots
         self.step, self.time = 0, time.monotonic()
+        self.thread = ThreadPoolExecutor(1, "undirected-writer")
+        self.writing: Future | None = None
 
     def resume(self, start: Run) -> Run:
         """The run of the newest checkpoint, or `start` where there is none."""
-        if self.store is None:
-            return start
+        run = start if self.store is None else self._stored(start)
+        if (kept := self.snapshots) is not None:
+            by_first(self.mesh, lambda: kept.resume(run.step))
+        return run
+
+    def _stored(self, start: Run) -> Run:
         whole = gather(self.mesh, _arrays(start))
         found = by_first(self.mesh, lambda: self._read(whole))
         told: tuple[int, dict[str, Any]] | None = agree(
@@ -87,7 +107,7 @@ class Saver:
             tree = _Saved(parts[0], parts[1], parts[3], parts[2])
         state = eqx.combine(TrainState(tree.model, tree.optimiser, tree.carry), start.state)
         best_model = eqx.combine(tree.best_model, start.best_model)
-        history = tuple(meta["history"])
+        history = tuple(meta.get("history", ()))
         counters = meta["best"], meta["best_step"], meta["waited"]
         return Run(self.step, state, best_model, *counters, history)
 
@@ -123,7 +143,7 @@ class Saver:
             self.store = None
 
     def save(self, run: Run) -> None:
-        """Write a checkpoint unless the run stands where the last one was written."""
+        """Begin to write a checkpoint unless the run stands where the last one was."""
         if self.store is None or run.step == self.step:
             return
         meta = {
@@ -132,11 +152,30 @@ class Saver:
             "best_step": run.best_step,
             "waited": run.waited,
             "diverged": bool(run.bad),
-            "history": list(run.history),
         }
         tree, store = gather(self.mesh, _arrays(run)), self.store
-        by_first(self.mesh, lambda: store.save(run.step, tree, meta))
+
+        def begin() -> None:
+            self._finish()
+            if self.snapshots is not None:
+                self.snapshots.save()
+            self.writing = self.thread.submit(store.prepare(run.step, tree, meta, run.history))
+
+        by_first(self.mesh, begin)
         self.step, self.time = run.step, time.monotonic()
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        try:
+            by_first(None if self.store is None else self.mesh, self._finish)
+        finally:
+            self.thread.shutdown()
+
+    def _finish(self) -> None:
+        """Wait for the checkpoint that is being written, if there is one."""
+        writing, self.writing = self.writing, None
+        if writing is not None:
+            writing.result()
 
 
 class _Saved(eqx.Module):

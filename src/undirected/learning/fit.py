@@ -22,6 +22,7 @@ from undirected.learning.checkpointing import RATE, Row, Run, Saver, Store
 from undirected.learning.ensemble import Ensemble
 from undirected.learning.fingerprint import data_fingerprint, fingerprint
 from undirected.learning.interrupts import held_interrupts
+from undirected.learning.snapshots import SnapshotStore, snapshot_of
 from undirected.learning.streams import StreamedBatches
 from undirected.learning.train_step import not_finite, trainable_leaves
 from undirected.learning.trainer import Trainer
@@ -95,6 +96,7 @@ def fit(
     store: Store | None = None,
     save_every: float = 60.0,
     log: Log | None = None,
+    snapshots: SnapshotStore | None = None,
     on_event: Callable[[Progress], None] | None = None,
     mesh: Mesh | None = None,
 ) -> FitResult:
@@ -105,10 +107,11 @@ def fit(
     objective's `value_name`. Every `validate_every` steps (default: an epoch) and at the end
     `validate(model, key)` is called; after `patience` calls without a better value the run stops.
 
-    With a `store` the run is saved every `save_every` seconds, at the end and on any error, and the
-    same call goes on from there to the same bits as if it had never stopped: keys and batches
-    depend on the step alone. Ctrl-C stops the run and returns what there is. A step that is not
-    finite raises `Diverged`, which carries the result up to then.
+    With a `store` the run is saved every `save_every` seconds, by a thread while steps go on, at
+    the end and on any error, and the same call goes on from there to the same bits as if it had
+    never stopped: keys and batches depend on the step alone. `snapshots` get some chains and
+    filters at a few chunks, and are written with every checkpoint. Ctrl-C stops the run and returns
+    what there is. A step that is not finite raises `Diverged`, which carries the result up to then.
 
     With a `mesh`, such as `un.device_mesh()`, the rows of the data, of every batch and the chains
     are split over its devices; the model is on each. Where these belong to several processes, all
@@ -117,6 +120,8 @@ def fit(
     """
     mesh = check_mesh("fit", mesh)
     _check(model, objective, batches, key)
+    if snapshots is not None and store is None:
+        raise UndirectedError("fit: snapshots are written with checkpoints; pass store= too")
     plan = _Plan(batches, steps, epochs, log_every, validate, validate_every, mode, patience)
     init_key, step_key, validation_key = jax.random.split(key, 3)
     model = jax.tree.map(_as_array, model)
@@ -125,7 +130,7 @@ def fit(
     trainer = Trainer(objective, optimiser, batches, chosen, step_key, mesh, check)
     run = _start(trainer, model, optimiser.init(eqx.filter(model, chosen)), init_key)
     identity = {} if store is None else _identity(objective, optimiser, batches, key, patience)
-    saver = Saver(store, save_every, identity, mesh)
+    saver = Saver(store, save_every, identity, mesh, snapshots)
     run = saver.resume(run)
     log, on_event = (log, on_event) if is_first(mesh) else (None, None)
     if log is not None and store is not None:
@@ -150,12 +155,14 @@ def _loop(
     try:
         with held_interrupts(mesh) as interrupted:
             _tell(on_event, run, plan.total, 0.0)
+            _snapshot(saver, run, last=False)
             while not (stopped := plan.ended(run)):
                 began, before = time.monotonic(), run.step
                 after = _chunk(plan, run, trainer, plan.chunk_end(run.step))
                 after = plan.judge(after, validation_key, mesh)
                 _log(log, before, after)
                 run = after
+                _snapshot(saver, run, last=bool(plan.ended(run)))
                 _tell(on_event, run, plan.total, (run.step - before) / (time.monotonic() - began))
                 saver.save_if_due(run)
                 if any_process(mesh, interrupted()):
@@ -169,7 +176,10 @@ def _loop(
         raise
     finally:
         trainer.close()
-        saver.save(run)
+        try:
+            saver.save(run)
+        finally:
+            saver.close()
     return run, stopped
 
 
@@ -177,6 +187,16 @@ def _log(log: Log | None, before: int, after: Run) -> None:
     """The newest row of the history goes to the log, if steps were made."""
     if log is not None and after.step > before:
         log.append(after.step, {k: v for k, v in after.history[-1].items() if k != "step"})
+
+
+def _snapshot(saver: Saver, run: Run, last: bool) -> None:
+    """A snapshot of the run, where its number is one to keep or the run ends here."""
+    number, kept = len(run.history), saver.snapshots
+    if kept is None or not (last or kept.wants(number)):
+        return
+    model, carry = gather(saver.mesh, (run.state.model, run.state.carry))
+    if is_first(saver.mesh):
+        kept.add(number, run.step, snapshot_of(model, carry))
 
 
 def _result(run: Run, stopped: str, mesh: Mesh | None) -> FitResult:

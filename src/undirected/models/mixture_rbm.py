@@ -219,18 +219,24 @@ class MixtureRBM(eqx.Module):
 
         Mean field of every component gives means t of the visibles and l of the hiddens; then
         softplus(f(v)) is replaced by its tangent at t, which adds to the fields of the component.
+        The tangent may miss the share of a component by many nats, so half of the mixture is spread
+        evenly over all: annealing begins in each, and none that has grown heavy is overlooked.
         """
         return _nearest_mixture(self)
 
     def exact_samples(
         self, count: int, key: Key[Array, ""]
     ) -> tuple[Float[Array, "count n"], Float[Array, ""]]:
-        """Independent joint states of a model whose weights W are 0, and its log Z."""
+        """Joint states of a model whose weights W are 0, and its log Z.
+
+        Each is a sample; together they have every component as often as it should be, to within
+        one.
+        """
         first, second, third = jax.random.split(key, 3)
         blocks = self.layout.blocks
         h = draw(blocks[1], jnp.broadcast_to(self.hidden_bias, (count, self.n_hidden)), first)
         fields = self.component_fields(jnp.zeros(self.n_hidden, self.weights.dtype))
-        z = draw(blocks[2], jnp.broadcast_to(fields, (count, self.n_components)), second)
+        z = _spread_draws(fields, count, second)
         at = z @ self.components.T
         v = draw(blocks[0], at + row(self.visible_bias, at), third)
         log_z = logsumexp(fields) + softplus(self.hidden_bias).sum()
@@ -254,10 +260,25 @@ def _nearest_mixture(model: MixtureRBM) -> MixtureRBM:
     drive, total = fields(mean)
     mean = jax.nn.sigmoid(total)
     tangent = softplus(total) - softplus(jnp.zeros_like(total)) - mean * drive
-    return MixtureRBM(
+    near = MixtureRBM(
         jnp.zeros_like(model.weights),
         model.components + model.weights @ mean.T,
         model.visible_bias,
         jnp.zeros_like(model.hidden_bias),
         model.component_bias + tangent.sum(1),
     )
+    logs = near.component_fields(jnp.zeros_like(model.hidden_bias))
+    more = jnp.logaddexp(logs, logsumexp(logs) - jnp.log(model.n_components)) - logs
+    more = jnp.where(jnp.any(model.weights != 0), more, 0.0)  # a mixture is its own
+    return eqx.tree_at(lambda m: m.component_bias, near, near.component_bias + more)
+
+
+def _spread_draws(
+    fields: Float[Array, " K"], count: int, key: Key[Array, ""]
+) -> Float[Array, "count K"]:
+    """Components of a number of states: one uniform draw, and steps of 1 / count from there."""
+    at = (jnp.arange(count) + jax.random.uniform(key, dtype=fields.dtype)) / count
+    ends = jnp.cumsum(jax.nn.softmax(fields))
+    index = jnp.searchsorted(ends / ends[-1], at, side="right")
+    index = jnp.minimum(index, len(fields) - 1)  # at may round up to 1
+    return jax.nn.one_hot(index, len(fields), dtype=fields.dtype)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from undirected.tasks.network_learning import learn_network
     from undirected.tasks.query import Answers, answer_rows, query
     from undirected.tasks.sample import sample
+    from undirected.tasks.sampler import Sampler, choose_sampler
     from undirected.tasks.screening import interaction_screening
     from undirected.tasks.solve import Solution, solve
     from undirected.tasks.table_model import TableModel, load_table
@@ -27,12 +28,14 @@ __all__ = [
     "Answers",
     "Evaluation",
     "LogPartition",
+    "Sampler",
     "Settings",
     "Solution",
     "TableModel",
     "Trained",
     "anneal",
     "answer_rows",
+    "choose_sampler",
     "evaluate",
     "fit",
     "fit_table",
@@ -64,6 +67,7 @@ lazily(
         "network_learning": "learn_network",
         "query": "Answers answer_rows query",
         "sample": "sample",
+        "sampler": "Sampler choose_sampler",
         "screening": "interaction_screening",
         "solve": "Solution solve",
         "table_model": "TableModel load_table",

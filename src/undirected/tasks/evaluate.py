@@ -7,11 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
 from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
+from undirected.core.mesh import check_mesh
 from undirected.core.potentials import Potentials, clamp
 from undirected.core.progress import Progress, shares
 from undirected.core.protocols import Conditionals, Lowerable, Marginal, Separable, Summable
@@ -97,6 +99,7 @@ def log_partition(
     betas: int = 2000,
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
+    mesh: Mesh | None = None,
     progress: Progress | None = None,
 ) -> LogPartition:
     """log Z of a model: exact where that is affordable, otherwise between two estimates.
@@ -109,6 +112,8 @@ def log_partition(
         betas: temperatures of AIS.
         key: of all draws.
         seed: the same as a number; pass one of the two.
+        mesh: devices over which the chains of AIS are split, such as `un.device_mesh()`; an exact
+            log Z is not split.
         progress: told the betas of AIS done and in all.
 
     Returns:
@@ -121,6 +126,7 @@ def log_partition(
         2.7726
     """
     check_model("log_partition", model)
+    mesh = check_mesh("log_partition", mesh)
     if method not in METHODS:
         raise UndirectedError(
             f"log_partition: method {method!r:.40} is unknown; pass one of {', '.join(METHODS)}"
@@ -137,7 +143,7 @@ def log_partition(
         raise UndirectedError(f"log_partition: no exact log Z ({why}); use method 'ais'")
     own = make_key("log_partition", key, seed)
     path, kernel = path_to(model, means), kernel_for(model)
-    both = bracket(path, kernel, own, chains=chains, betas=betas, progress=progress)
+    both = bracket(path, kernel, own, chains=chains, betas=betas, mesh=mesh, progress=progress)
     return LogPartition(both.log_z, both.interval, "ais", both)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from undirected.core.chunks import BUDGET, map_rows, potential_bytes
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Domain, Layout, check_discrete, marginals
-from undirected.core.mesh import check_mesh, place
+from undirected.core.mesh import check_mesh, place, share_out
 from undirected.core.potentials import Potentials, Status, clamp, lowered
 from undirected.core.progress import Progress
 from undirected.core.progress import shares as shared_out
@@ -117,7 +117,8 @@ def query(
             else belief propagation, else chains.
         key: of methods that draw random numbers.
         seed: the same as a number; pass one of the two.
-        mesh: devices over which many rows are split, such as `un.device_mesh()`.
+        mesh: devices over which many rows are split, such as `un.device_mesh()`. Routines in NumPy,
+            as elimination, run once a process: the rows are shared out among processes.
 
     Returns:
         For rows, the table with every NaN replaced by the probability of a one (by the mean, for
@@ -289,8 +290,8 @@ def _by_inference(
 ) -> Answers:
     p = lowered("query", model)
     if routine.on_host:
-        found = [_on_host(p, row, routine) for row in values]
-        return Answers(*(np.stack(parts) for parts in zip(*found, strict=True)))
+        means, status = share_out(mesh, values, lambda row: _on_host(p, row, routine))
+        return Answers(means, status)
 
     size, (p, routine) = potential_bytes(p), place(mesh, (p, routine))
 

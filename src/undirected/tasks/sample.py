@@ -5,17 +5,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
 from undirected.core.layout import Layout, marginals
+from undirected.core.mesh import check_mesh
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
-from undirected.tasks.choose import check_counts, check_model, kernel_for
-from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
+from undirected.tasks.choose import check_counts, check_model
 from undirected.tasks.rows import clamped_start, evidence_units, has_columns
+from undirected.tasks.sampler import Sampler, sampler_for
 
 
 def sample(
@@ -28,21 +30,25 @@ def sample(
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
     budget: int = BUDGET,
+    mesh: Mesh | None = None,
     progress: Progress | None = None,
 ) -> Any:
-    """Independent samples of the visible units, each from a chain of its own.
+    """Independent samples of the visible units: exact draws, or each from a chain of its own.
 
-    Of a `MixedRBM` with few hidden units they are exact draws, and no chains are run.
+    `un.choose_sampler` says which, and why: no chains are run where hidden units can be enumerated
+    or a junction tree is small.
 
     Args:
         model: any model that can be sampled.
         count: number of samples.
         given: what is known: `{variable: state}` by names, or a row with NaN for the rest.
         sweeps: steps of every chain, from a random start.
-        kernel: the sampler; by default exact draws, or the Gibbs kernel that suits the model.
+        kernel: how chains move; by default what `un.choose_sampler` says.
         key: of all draws.
         seed: the same as a number; pass one of the two.
         budget: bytes that the chains of one chunk may take.
+        mesh: devices over which the chains of a chunk are split, such as `un.device_mesh()`; the
+            samples are the same on any.
         progress: told the sweeps done and the sweeps in all, of all samples together.
 
     Returns:
@@ -62,8 +68,9 @@ def sample(
         row,
         make_key("sample", key, seed),
         sweeps=sweeps,
-        kernel=kernel,
+        sampler=None if kernel is None else Sampler(kernel, "asked for"),
         budget=budget,
+        mesh=check_mesh("sample", mesh),
         progress=progress,
     )[:, : model.layout.n_visible]
     if has_columns(model):
@@ -78,16 +85,17 @@ def sample_units(
     key: Key[Array, ""],
     *,
     sweeps: int = 1000,
-    kernel: Kernel | None = None,
+    sampler: Sampler | None = None,
     budget: int = BUDGET,
+    mesh: Mesh | None = None,
     progress: Progress | None = None,
 ) -> Float[np.ndarray, "count n"]:
     """`sample` of all units, hidden ones too, given one row of visible units with NaN."""
     check_counts("sample", count=count, sweeps=sweeps)
-    if kernel is None and is_enumerable(model):
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        return EnumeratedRBM.of(model).draw(row, count, rng).astype(np.float32)
-    mover = kernel_for(model) if kernel is None else kernel
+    mover, _, exactly = sampler or sampler_for(model, row)
+    if exactly is not None:
+        return np.asarray(exactly(count, key), np.float32)
+    assert mover is not None
 
     def draw(chunk: Array, start: int) -> Array:
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
@@ -107,6 +115,7 @@ def sample_units(
             samples=1,
             free=free,
             keep=False,
+            mesh=mesh,
             progress=None if progress is None else tell,
         ).state.x
         tell(sweeps, sweeps)

@@ -25,6 +25,7 @@ from undirected.tasks.conditional_columns import conditional_answers, given_and_
 from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
 from undirected.tasks.sample import sample_units
+from undirected.tasks.sampler import Sampler, sampler_for
 from undirected.tasks.words import ColumnAnswer, answers_by_column, filled, ones
 
 if TYPE_CHECKING:
@@ -142,13 +143,20 @@ class TableModel:
         *,
         seed: int = 0,
         sweeps: int = 1000,
+        sampler: Sampler | None = None,
         progress: Progress | None = None,
     ) -> Float[np.ndarray, "count columns"]:
         """Encoded rows drawn from the model given the known cells of one."""
         self.check_joint("sample")
         key, units = jax.random.key(seed), self.units(row[None])[0]
-        found = sample_units(self.model, count, units, key, sweeps=sweeps, progress=progress)
+        options = {"sweeps": sweeps, "sampler": sampler, "progress": progress}
+        found = sample_units(self.model, count, units, key, **options)
         return self.table(found[:, : self.model.layout.n_visible])
+
+    def sampler(self, row: Float[np.ndarray, " columns"]) -> Sampler:
+        """How `samples` draws given the known cells of a row, and why so."""
+        self.check_joint("sample")
+        return sampler_for(self.model, self.units(row[None])[0])
 
     def score(self, values: np.ndarray, **options: Any) -> "Evaluation":
         """The log-likelihood of encoded rows."""

@@ -203,6 +203,7 @@ def _train_exact(
     log: Any = None,
     on_event: Callable[[Progress], None] | None = None,
     store: Any = None,
+    snapshots: Any = None,
     mesh: Any = None,
 ) -> FitResult:
     """Learn with enumerated hidden states; there is nothing to resume, it is a matter of seconds.

@@ -31,6 +31,7 @@ from undirected.learning import fit as run_fit
 from undirected.learning.checkpointing import Store
 from undirected.learning.fit import Log
 from undirected.learning.mixture import Mixture
+from undirected.learning.snapshots import SnapshotStore
 from undirected.models import RBM, Ising, MixtureRBM
 from undirected.sampling import BlockGibbs, Gibbs, MixtureGibbs
 from undirected.tasks.entries import entry_bits, observed_mean
@@ -38,6 +39,7 @@ from undirected.tasks.learn import falling_adam
 from undirected.tasks.mixture_start import (
     best_of,
     centred_adam,
+    learnable,
     log_likelihood_of,
     most_components,
     start_mixture,
@@ -79,7 +81,7 @@ class Settings:
         image: rows x columns of an image, as "28x28", for pages that show rows as images.
         seed: of the split, the first weights, the order of the rows and all draws.
         components: most components of the mixture that a mixture-rbm starts from; fewer are taken
-            where held-out rows say so.
+            where held-out rows say so, or where columns are many.
 
     Example:
         >>> import undirected as un
@@ -105,7 +107,8 @@ class Trained:
     """A fitted model, the settings that were chosen, the run, and the rows it used.
 
     `mixture` is the mixture of independent columns that is best on the held-out rows: what a model
-    has to beat, and where a mixture-rbm started; None where columns are not all binary.
+    has to beat, and where a mixture-rbm started unless its columns are many; None where columns are
+    not all binary.
     """
 
     model: Any
@@ -124,6 +127,7 @@ def train_table(
     given: Sequence[int] = (),
     store: Store | None = None,
     log: Log | None = None,
+    snapshots: SnapshotStore | None = None,
     on_event: Callable[[Progress], None] | None = None,
     mesh: Mesh | None = None,
 ) -> Trained:
@@ -140,6 +144,7 @@ def train_table(
         given: numbers of the columns that a conditional model takes as known.
         store: where checkpoints go, so that a stopped run goes on; `io.checkpoint.Checkpoints`.
         log: where metrics go; `io.metrics.MetricsLog`.
+        snapshots: where some chains and filters go, with the checkpoints; `io.snapshots.Snapshots`.
         on_event: told the progress after every chunk of steps.
         mesh: devices over which rows and chains are split, such as `un.device_mesh()`.
 
@@ -157,7 +162,8 @@ def train_table(
     if table.ndim != 2:
         raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
     settings = settings or Settings()
-    options = {"store": store, "log": log, "on_event": on_event, "mesh": mesh}
+    options = {"store": store, "log": log, "snapshots": snapshots, "on_event": on_event}
+    options |= {"mesh": mesh}
     if settings.model in RECIPES:
         return _train_other(table, settings, columns, given, options)
     settings = choose(settings, table)
@@ -208,8 +214,9 @@ def train_rows(
     steps = batches.steps(settings.epochs)
     mixed = settings.model == "mixture-rbm"
     adam = centred_adam if mixed else falling_adam
+    start = learnable(mixture, train, settings.seed) if mixed else mixture
     result = run_fit(
-        new_model(train, settings, mixture),
+        new_model(train, settings, start),
         objective(settings),
         adam(settings.learning_rate, steps),
         batches,
