@@ -31,7 +31,7 @@ SHARES = (0.1, 0.3, 0.5)
 LEAST = 1e-3
 QUICK_ROWS = (400, 200)
 MOST_TEST = 2000
-SMALL, SPLITS = 350, 5
+SMALL, SPLITS = 350, 20
 """Rows to learn from below which several splits are taken, and how many."""
 TITLE = "Hidden cells of tables"
 
@@ -73,7 +73,7 @@ def main(quick: bool, only: str, out: Path) -> None:
                 continue
             began = time.process_time()
             found = compare(whole, share)
-            show(case, found)
+            show(case, {name: mean_score(runs) for name, runs in found.items()})
             rows, notes, seconds = earlier(out / f"imputation-{profile}.json", case)
             rows += score_rows(case, found)
             seconds += time.process_time() - began
@@ -93,7 +93,7 @@ INTRODUCTION = """\
 left, and asks for the hidden cells of test rows. The imputers of scikit-learn get a 0/1 column for
 every state but the first, and standardised reals; what they fill in is taken for probabilities,
 which is what means of columns, of neighbours and of leaves are. Probabilities of all are cut to
-[0.001, 1]. Small tables are split five times. The numbers are those of the committed record; this
+[0.001, 1]. Small tables are split twenty times. The numbers are those of the committed record; this
 page is written from it by
 `python -m benchmarks.page results/benchmarks/imputation-full.json --docs docs/imputation.md`.
 """
@@ -175,12 +175,13 @@ def as_states(rows: np.ndarray, groups: list[range]) -> np.ndarray:
     return np.stack([np.where(x.any(1), x.argmax(1), np.nan) for x in found], 1)
 
 
-def compare(whole: Table, share: float) -> dict[str, Score]:
-    """The scores of all imputers on one table; of a small one, means over several splits."""
+def compare(whole: Table, share: float) -> dict[str, list[Score]]:
+    """The scores of all imputers on one table; on several splits of a small one."""
     if len(whole.train) >= SMALL:
-        return compare_once(whole, share, 0)
-    runs = [compare_once(shuffled(whole, seed), share, seed) for seed in range(SPLITS)]
-    return {name: _mean([run[name] for run in runs]) for name in runs[0]}
+        runs = [compare_once(whole, share, 0)]
+    else:
+        runs = [compare_once(shuffled(whole, seed), share, seed) for seed in range(SPLITS)]
+    return {name: [run[name] for run in runs] for name in runs[0]}
 
 
 def shuffled(whole: Table, seed: int) -> Table:
@@ -189,10 +190,11 @@ def shuffled(whole: Table, seed: int) -> Table:
     return Table(rows[: len(whole.train)], rows[len(whole.train) :], whole.kinds)
 
 
-def _mean(scores: list[Score]) -> Score:
-    return Score(
-        *(None if part[0] is None else float(np.mean(part)) for part in zip(*scores, strict=True))
-    )
+def mean_score(scores: list[Score]) -> Score:
+    """The mean of what is known."""
+    parts = zip(*scores, strict=True)
+    known = ([value for value in part if value is not None] for part in parts)
+    return Score(*(float(np.mean(part)) if part else None for part in known))
 
 
 def compare_once(whole: Table, share: float, seed: int) -> dict[str, Score]:
@@ -299,14 +301,18 @@ def judge(whole: Table, test: np.ndarray, answers: Answers) -> Score:
     return Score(mean(bits), mean(right), error and error**0.5, answers.seconds)
 
 
-def score_rows(case: str, found: dict[str, Score]) -> list[Row]:
-    """The rows of one case."""
+def score_rows(case: str, found: dict[str, list[Score]]) -> list[Row]:
+    """The rows of one case: means over the splits, with their standard errors."""
     rows = []
-    for who, score in found.items():
-        for metric, value in zip((BITS, RIGHT, ERROR, SECONDS), score, strict=True):
-            if value is not None:
+    for who, runs in found.items():
+        parts = zip((BITS, RIGHT, ERROR, SECONDS), zip(*runs, strict=True), strict=True)
+        for metric, values in parts:
+            known = [value for value in values if value is not None]
+            if known:
+                error = np.std(known, ddof=1) / len(known) ** 0.5 if len(known) > 1 else None
                 better = "higher" if metric == RIGHT else "lower"
-                rows.append(Row(case, who, metric, float(value), better=better))
+                mean, n = float(np.mean(known)), len(known)
+                rows.append(Row(case, who, metric, mean, error and float(error), n, better=better))
     return rows
 
 

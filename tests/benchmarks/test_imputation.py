@@ -56,7 +56,8 @@ def test_imputers_answer_and_ours_knows_what_goes_together(monkeypatch):
     makers = {k: v for k, v in imputation.imputers().items() if k in (COMMON, NEIGHBOURS, LINEAR)}
     monkeypatch.setattr(imputation, "imputers", lambda: makers)
     monkeypatch.setattr(imputation, "SPLITS", 2)
-    found = imputation.compare(small(), 0.3)
+    both = imputation.compare(small(), 0.3)
+    found = {name: imputation.mean_score(scores) for name, scores in both.items()}
     runs = [
         imputation.compare_once(imputation.shuffled(small(), seed), 0.3, seed)[COMMON].bits
         for seed in range(2)
@@ -67,11 +68,17 @@ def test_imputers_answer_and_ours_knows_what_goes_together(monkeypatch):
         assert 0 <= score.bits < 3 and 0 <= score.accuracy <= 1 and 0 < score.rmse < 2
     assert found[OURS].bits < 0.7 * found[COMMON].bits
     assert found[OURS].rmse < 0.7 * found[COMMON].rmse
+    (row,) = [r for r in score_rows("a", both) if (r.method, r.metric) == (COMMON, BITS)]
+    assert (row.n, row.stderr) == (2, pytest.approx(abs(runs[0] - runs[1]) / 2))
 
 
 def test_verdict_counts_cases():
-    rows = score_rows("a", {OURS: Score(0.5, 0.9, None, 1.0), COMMON: Score(0.6, 0.9, None, 0.0)})
-    rows += score_rows("b", {OURS: Score(0.7, 0.9, 0.4, 1.0), COMMON: Score(0.6, 0.9, 0.5, 0.0)})
+    rows = score_rows(
+        "a", {OURS: [Score(0.5, 0.9, None, 1.0)], COMMON: [Score(0.6, 0.9, None, 0.0)]}
+    )
+    rows += score_rows(
+        "b", {OURS: [Score(0.7, 0.9, 0.4, 1.0)], COMMON: [Score(0.6, 0.9, 0.5, 0.0)]}
+    )
     assert verdict(rows) == (
         "Ours has the fewest bits on 1 of 2 cases and the smallest error on 1 of 1 cases."
     )
