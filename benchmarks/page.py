@@ -35,9 +35,9 @@ def markdown_of(records: Sequence[Mapping[str, Any]]) -> str:
     from benchmarks.uai import page as uai  # which draws with what is here
 
     name = records[0]["experiment"].split("/")[-1]
-    if name == "families":
-        return families.markdown(*records)
-    own = {"tables": tables, "imputation": imputation, "uai": uai}
+    if name in ("families", "uai"):
+        return {"families": families, "uai": uai}[name].markdown(*records)
+    own = {"tables": tables, "imputation": imputation}
     return own[name].markdown(records[0]) if name in own else markdown(records)
 
 

@@ -39,19 +39,25 @@ def by_family(record: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]
 INTRODUCTION = """\
 `make bench ARGS=uai` answers the problems of the UAI 2014 competition that are in the data folder,
 and scores as the competition did: 0 is the trivial answer, 100 the reference, and a late answer has
-0. Start-up and reading count. The numbers are those of the committed record, one run; this page is
-written from it by
-`python -m benchmarks.page results/benchmarks/uai-20s.json --docs docs/uai.md`.
+0. Start-up and reading count. The numbers are those of the committed records, one run each; this
+page is written from them by
+`python -m benchmarks.page results/benchmarks/uai-{20s,60s}.json --docs docs/uai.md`.
 """
 TASKS = {"mar": "marginals", "pr": "log Z", "map": "best states"}
 
 
-def markdown(record: Mapping[str, Any]) -> str:
-    """The page of the documentation, written from the record."""
-    config = record["config"]
-    limits = f"{config['seconds']:g} s and {config['memory (GiB)']:g} GiB a problem"
+def markdown(*records: Mapping[str, Any]) -> str:
+    """The page of the documentation, written from a record for each limit of time."""
     parts = ["# Problems of the UAI 2014 competition", "", INTRODUCTION]
-    parts.append(f"On {record['device']}, {config['cores']} of them in use, {limits}.\n")
+    return "\n".join([*parts, *(line for record in records for line in limit_lines(record))])
+
+
+def limit_lines(record: Mapping[str, Any]) -> list[str]:
+    """The part of the page that has one limit of time: its notes, and a table for each task."""
+    config = record["config"]
+    parts = [f"## {config['seconds']:g} s a problem", ""]
+    memory = f"{config['memory (GiB)']:g} GiB a problem"
+    parts.append(f"On {record['device']}, {config['cores']} of them in use, {memory}.\n")
     parts += [f"- {note}" for note in record["notes"]]
     for task, title in TASKS.items():
         lines = family_lines(record, task)
@@ -59,15 +65,9 @@ def markdown(record: Mapping[str, Any]) -> str:
             head = ["family", "problems", "score", "seconds"]
             head += ["within 1 % of the best known"] if task == "map" else []
             head += [f"{name}: score" for name in contestants(record, task)]
-            parts += [
-                "",
-                f"**{title}**",
-                "",
-                _line(head),
-                _line([":--", *["--:"] * (len(head) - 1)]),
-            ]
-            parts += lines
-    return "\n".join([*parts, ""])
+            rule = [":--", *["--:"] * (len(head) - 1)]
+            parts += ["", f"**{title}**", "", _line(head), _line(rule), *lines]
+    return [*parts, ""]
 
 
 def family_lines(record: Mapping[str, Any], task: str) -> list[str]:

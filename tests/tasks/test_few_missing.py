@@ -120,3 +120,15 @@ def test_forbidden_rows_are_named():
     rows = np.array([[0, np.nan, 1], [1, 0, np.nan]], np.float32)
     with pytest.raises(un.UndirectedError, match="row 1 contradicts itself"):
         un.query(hard, rows)
+
+
+def test_progress_of_both_kinds_of_rows_is_told_as_one(monkeypatch):
+    """Two rows are weighed state by state, in batches of one, and then one goes by messages."""
+    monkeypatch.setattr(few_missing, "MOST_STATES", 2)
+    monkeypatch.setattr(few_missing, "MOST_NUMBERS", 1)
+    rows = np.zeros((3, V), np.float32)
+    rows[0, 0] = rows[1, 1] = rows[2, :3] = np.nan
+    told = []
+    rbm = un.RBM(*(jnp.asarray(part, jnp.float32) for part in frustrated()))
+    answer_rows(rbm, rows, seed=0, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]

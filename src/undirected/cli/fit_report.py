@@ -1,7 +1,7 @@
 """The page beside a fitted model: how it learned, how well it answers, what it found."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from undirected.tasks.train_table import Trained
 from undirected.tasks.words import ColumnAnswer
 
 NAME, TITLE = "report.html", "Fit of a table"
-MOST_ROWS, MOST_COLUMNS, DRAWN = 300, 60, 40
+MOST_ROWS, MOST_COLUMNS = 300, 60
+DRAWN, WIDE = 40, 8
 TINY = 1e-6
 CURVES = (
     ("validation", "score of held-out rows"),
@@ -42,7 +43,7 @@ def write_fit_report(
     if path.is_file() and f"<title>{TITLE}</title>".encode() not in path.read_bytes():
         return None
     sections = [_overview(summary), _learning(trained)]
-    sections += _held_out(trained, model)
+    sections += _held_out(trained, model, listed=image is None)
     sections += [_couplings(model)]
     if image is not None and not model.given:
         sections.append(_pictures(model, image, trained.settings.seed))
@@ -63,7 +64,9 @@ def _overview(summary: dict[str, Any]) -> Section:
         if k.startswith("validation_")
     }
     told = [f"{name} {value:.3f}" for name, value in scores.items() if value is not None]
-    told += [f"{name} {value:.3f}" for name, value in (summary.get("beside") or {}).items()]
+    beside = [f"{name} {value:.3f}" for name, value in (summary.get("beside") or {}).items()]
+    if told and beside:
+        told = [f"{', '.join(told)}; simpler models have: {', '.join(beside)}"]
     rows, columns = summary["rows"], summary["columns"]
     text = f"{rows:,} rows of {columns} columns, {summary['steps']:,} steps of learning."
     return Section(
@@ -93,8 +96,11 @@ def _learning(trained: Trained) -> Section | None:
     return Section("Learning", text, curves=curves)
 
 
-def _held_out(trained: Trained, model: TableModel) -> list[Section]:
-    """Cells of held-out rows, hidden and asked for given the rest of their row."""
+def _held_out(trained: Trained, model: TableModel, listed: bool = True) -> list[Section]:
+    """Cells of held-out rows, hidden and asked for given the rest of their row.
+
+    Pixels are not `listed` one by one.
+    """
     rows = trained.valid[:MOST_ROWS]
     if not len(rows):
         return [
@@ -115,40 +121,73 @@ def _held_out(trained: Trained, model: TableModel) -> list[Section]:
         if hidden.any():
             lines.append(_line(answer, rows[:, j], hidden, trained.train[:, j]))
             pairs += _pairs(answer, rows[:, j], hidden)
-    lines.sort(key=lambda line: -line[0])
+    lines.sort(key=lambda line: -line.gain)
     text = (
         f"{int(asked.sum()):,} cells of {count} rows that were not learned from were hidden, one "
-        "in five at a time, and asked for given the rest of their row. Words are scored in bits, "
-        "numbers by the root mean square error in their own units; beside stands what the column "
-        "alone would give."
+        "in five at a time, and asked for given the rest of their row."
+    )
+    text += _in_all([line for line in lines if line.right is not None])
+    if not listed:
+        return [Section("Held-out cells", text), *_calibration(pairs)]
+    text += (
+        " Words are scored in bits, numbers by the root mean square error in their own units, the "
+        "less the better; beside stands what the column alone would give."
     )
     header = ["column", "asked", "bits or error", "column alone", "right words"]
-    table = Table(header, [line for _, line in lines[:MOST_COLUMNS]])
+    table = Table(header, [line.cells for line in lines[:MOST_COLUMNS]])
     more = len(lines) - MOST_COLUMNS
     notes = [f"{more} more columns are not shown."] if more > 0 else []
     return [Section("Held-out cells", text, table=table, notes=notes), *_calibration(pairs)]
 
 
-def _line(
-    answer: ColumnAnswer, truth: np.ndarray, hidden: np.ndarray, seen: np.ndarray
-) -> tuple[float, list[str]]:
-    """A row of the table of held-out cells, and by how much of the column alone it is better."""
+class _Line(NamedTuple):
+    """How well a column is answered: by bits and the right words, or by the error of numbers."""
+
+    name: str
+    count: int
+    score: float
+    alone: float
+    right: float | None = None
+
+    @property
+    def gain(self) -> float:
+        """The share of the column alone that is saved; a column that hardly varies has little."""
+        return (self.alone - self.score) / max(self.alone, TINY if self.right is None else 0.1)
+
+    @property
+    def cells(self) -> list[str]:
+        """As a row of a table."""
+        if self.right is None:
+            return [self.name, str(self.count), f"{self.score:.4g}", f"{self.alone:.4g}", ""]
+        numbers = f"{self.score:.3f}", f"{self.alone:.3f}", f"{self.right:.0%}"
+        return [self.name, str(self.count), *numbers]
+
+
+def _in_all(lines: list[_Line]) -> str:
+    """Bits and right words of all columns of words together."""
+    if not lines:
+        return ""
+    weights = np.array([line.count for line in lines], float)
+    table = np.array([[line.score, line.alone, line.right or 0.0] for line in lines])
+    bits, alone, right = weights @ table / weights.sum()
+    return f" Words took {bits:.3f} bits each ({alone:.3f} by columns alone), {right:.1%} right."
+
+
+def _line(answer: ColumnAnswer, truth: np.ndarray, hidden: np.ndarray, seen: np.ndarray) -> _Line:
+    """The answers of a column beside what it would say alone."""
     column, count = answer.column, int(hidden.sum())
     if answer.probabilities is None:
         assert answer.mean is not None
         own = column.decode(truth[hidden])
         error = float(np.sqrt(np.mean((answer.mean[hidden] - own) ** 2)))
         alone = float(np.sqrt(np.mean((own - np.nanmean(column.decode(seen))) ** 2)))
-        line = [column.name, str(count), f"{error:.4g}", f"{alone:.4g}", ""]
-        return 1 - error / max(alone, TINY), line
+        return _Line(column.name, count, error, alone)
     states = np.rint(truth[hidden]).astype(int)
     p = np.clip(answer.probabilities[hidden], TINY, 1)
     bits = float(-np.log2(p[np.arange(count), states]).mean())
     shares = np.bincount(np.rint(seen[~np.isnan(seen)]).astype(int), minlength=column.n_states) + 1
     alone = float(-np.log2((shares / shares.sum())[states]).mean())
-    right = float((p.argmax(1) == states).mean())
-    line = [column.name, str(count), f"{bits:.3f}", f"{alone:.3f}", f"{right:.0%}"]
-    return 1 - bits / max(alone, TINY), line
+    return _Line(column.name, count, bits, alone, float((p.argmax(1) == states).mean()))
 
 
 def _pairs(
@@ -197,17 +236,20 @@ def _couplings(model: TableModel) -> Section | None:
 def _pictures(model: TableModel, image: tuple[int, int], seed: int) -> Section:
     row = np.full(len(model.schema), np.nan, np.float32)
     drawn = model.samples(DRAWN, row, seed=seed, sweeps=500)
-    scale = readable_scale(image, 10)
-    picture = Image(image_grid(drawn, image, columns=10, scale=scale), "samples")
+    scale = readable_scale(image, WIDE)
+    picture = Image(image_grid(drawn, image, columns=WIDE, scale=scale), f"{DRAWN} samples")
     return Section("Samples", "Ends of Gibbs chains that started from noise.", images=[picture])
 
 
 def _columns(model: TableModel, rows: int) -> Section:
     """What the columns hold, and where the table has holes."""
-    listed = model.schema.columns[:MOST_COLUMNS]
+    schema = model.schema
+    if schema.is_zero_one and not any(column.missing for column in schema):
+        return Section("Columns", f"{len(schema)} columns of 0 and 1, none missing.")
+    listed = schema.columns[:MOST_COLUMNS]
     lines = [[c.name, c.kind, _content(c), f"{c.missing / max(rows, 1):.1%}"] for c in listed]
-    dropped = [f"Left out: {name} ({why})." for name, why in model.schema.dropped.items()]
-    more = len(model.schema) - len(listed)
+    dropped = [f"Left out: {name} ({why})." for name, why in schema.dropped.items()]
+    more = len(schema) - len(listed)
     notes = dropped + ([f"{more} more columns are not shown."] if more else [])
     table = Table(["column", "kind", "holds", "missing"], lines)
     return Section("Columns", "What was found in the table.", table=table, notes=notes)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from undirected.core.chunks import map_rows
 from undirected.core.layout import Domain, Layout
+from undirected.core.progress import Progress
 from undirected.core.protocols import Summable
 from undirected.factors.wired import HARD
 
@@ -41,10 +42,11 @@ def few_missing(layout: Layout, rows: Float[np.ndarray, "rows v"]) -> Bool[np.nd
 
 
 def answer_few(
-    model: Any, rows: Float[np.ndarray, "rows v"]
+    model: Any, rows: Float[np.ndarray, "rows v"], progress: Progress | None = None
 ) -> tuple[Float[np.ndarray, "rows v"], Bool[np.ndarray, " rows"]]:
     """Means of all visible units given the known ones, and which rows agree with any state."""
     found, feasible = np.array(rows, np.float64), np.ones(len(rows), bool)
+    done = int((~np.isnan(rows).any(1)).sum())  # rows of which nothing is asked
     for groups in _batches(_states(_visible(model.layout), rows)):
         flat = np.concatenate([states.reshape(-1, rows.shape[1]) for _, states in groups])
         logs = -map_rows(lambda part, _: _energy(model, part), flat, 8 * model.layout.n)
@@ -52,6 +54,9 @@ def answer_few(
         for (index, states), own in zip(groups, np.split(logs, ends), strict=True):
             shares, feasible[index] = _shares(own.astype(float).reshape(states.shape[:2]))
             found[index] = np.einsum("rs,rsv->rv", shares, states)
+            done += len(index)
+        if progress is not None:
+            progress(done, len(rows))
     return found.astype(np.float32), feasible
 
 

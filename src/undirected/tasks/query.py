@@ -18,6 +18,7 @@ from undirected.core.layout import Domain, Layout, check_discrete, marginals
 from undirected.core.mesh import check_mesh, place, share_out
 from undirected.core.potentials import Potentials, Status, clamp, lowered
 from undirected.core.progress import Progress
+from undirected.core.progress import shares as shared_out
 from undirected.core.protocols import Lowerable
 from undirected.core.random import check_key, make_key
 from undirected.core.table_units import TableUnits
@@ -201,11 +202,12 @@ def _few_and_others(
     few = few_missing(model.layout, values)
     means = values.copy()
     status = np.full(len(values), int(Status.CONVERGED))
+    first, rest = shared_out(progress, int(few.sum()), int((~few).sum()))
     if few.any():
-        means[few], feasible = answer_few(model, values[few])
+        means[few], feasible = answer_few(model, values[few], first)
         status[few] = np.where(feasible, int(Status.CONVERGED), int(Status.INFEASIBLE))
     if not few.all():
-        others = _answer_by(model, values[~few], method, progress, options)
+        others = _answer_by(model, values[~few], method, rest, options)
         means[~few], status[~few] = others.values, others.status
     return Answers(means, status)
 
