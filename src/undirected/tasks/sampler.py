@@ -96,7 +96,7 @@ def sampler_for(model: Any, row: Float[np.ndarray, " v"]) -> Sampler:
     p = _discrete(model)
     if p is None:
         return _plain(kernel_for(model))
-    held = clamp(p, ~np.isnan(row), row)
+    held = clamp(p, jnp.asarray(~np.isnan(row)), jnp.asarray(row))
     work = tree_work(held)
     if work is not None:
         return Sampler(None, f"exact draws: a junction tree of 2^{work:.1f} entries", _tree(held))
