@@ -128,7 +128,10 @@ def folders(place):
     )
     notes = {"settings": asdict(un.Settings()), "rows": 40, "scores": {"validation_x": 1.5}}
     mixed = un.MixedRBM.create(table, 3, seed=0)
-    save_model(place / "mixed", mixed, notes | {"names": table.names, "schema": table.to_json()})
+    columns = [[[0.1, 1.0]], [[0.2, 0.3, 0.5]], [[0.4, 0.6]]]
+    own = {"names": table.names, "schema": table.to_json()}
+    own |= {"yardsticks": {"alone": {"log_weights": [0.0], "columns": columns}}}
+    save_model(place / "mixed", mixed, notes | own)
     half = {"log_weights": [-0.7, -0.7], "means": [[0.2] * 4, [0.7] * 4]}
     more = {"names": list("abcd"), "image": [2, 2], "means": [0.5] * 4, "yardsticks": {"two": half}}
     rbm = un.RBM.create(4, 3, seed=0)

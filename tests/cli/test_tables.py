@@ -254,4 +254,6 @@ def test_a_survey_is_fitted_asked_sampled_and_scored(run, tmp_path):  # noqa: F8
     assert {row["drink"] for row in drawn} <= {"beer", "wine", "tea"}
     assert all(float(row["spends"]) >= 0 for row in drawn)
     code, out, _ = run("evaluate", "m", "t.csv", "--betas", 50, "--chains", 20, "--json")
-    assert code == 0 and json.loads(out)["label"]["accuracy"] > 0.8
+    told = json.loads(out)
+    assert code == 0 and told["label"]["accuracy"] > 0.8
+    assert told["beside"]["independent columns"] < told["log_likelihood"]

@@ -14,6 +14,7 @@ from undirected.tasks import Settings, train_table
 from undirected.tasks.mixture_start import best_of, log_likelihood_of
 from undirected.tasks.train_table import choose, score_name, validator
 from undirected.tasks.yardsticks import (
+    column_yardsticks,
     dump_yardsticks,
     lines_of,
     load_yardsticks,
@@ -120,3 +121,25 @@ def test_yardsticks_have_every_score_that_models_have():
     assert np.allclose(again["mixture of 2"].means, means, atol=1e-4)
     assert lines_of(scores)[0].startswith("beside it: independent columns -")
     assert lines_of({}) == []
+
+
+def test_yardsticks_of_mixed_columns():
+    """Scores of independent columns by hand; the mixture knows that the two go together."""
+    rng = np.random.default_rng(0)
+    state = rng.integers(0, 3, 400)
+    rows = np.stack([state, state + 0.1 * rng.normal(size=400)], 1)
+    found = column_yardsticks(rows[:300], rows[300:350], (3, "real"))
+    scores = scores_beside("bits_per_held_out_entry", found, rows[350:], 0)
+    alone, mixture = scores.values()
+    shares = (np.bincount(state[:300]) + 1) / 303
+    mean, spread = rows[:300, 1].mean(), rows[:300, 1].std()
+    z = (rows[350:, 1] - mean) / spread
+    numbers = 0.5 * z**2 + np.log(spread * np.sqrt(2 * np.pi))
+    by_hand = np.concatenate([-np.log(shares[state[350:]]), numbers]).mean() / np.log(2)
+    assert alone == pytest.approx(by_hand, abs=0.02)
+    assert mixture < alone - 1
+    again = load_yardsticks(dump_yardsticks(found), (3, "real"))
+    assert scores_beside("log_likelihood", again, rows, 0) == pytest.approx(
+        scores_beside("log_likelihood", found, rows, 0), abs=1e-2
+    )
+    assert scores_beside("pseudo_log_likelihood", found, rows, 0) == {}

@@ -23,7 +23,7 @@ from undirected.io.frames import Frame, check_writable, kind_of, write_frame
 from undirected.io.model_files import load_model
 from undirected.io.model_record import describe_model
 from undirected.io.tables import read_table, write_table
-from undirected.learning.mixture import Mixture
+from undirected.learning.column_mixture import ColumnMixture
 from undirected.models import ConditionalRBM, Potts
 from undirected.report.images import image_grid, readable_scale
 from undirected.tasks import answer_rows
@@ -31,7 +31,7 @@ from undirected.tasks.conditional_columns import given_and_asked
 from undirected.tasks.rows import has_columns
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.words import ColumnAnswer, asked_cells, filled
-from undirected.tasks.yardsticks import load_yardsticks
+from undirected.tasks.yardsticks import Yardstick, load_yardsticks
 
 MOST_SHOWN = 60
 """Answers that are printed where no file is named for them."""
@@ -47,7 +47,7 @@ class Saved:
     means: Float[Array, " v"] | None
     network: QueryNetwork | None = None
     schema: Schema | None = None
-    yardsticks: dict[str, Mixture] = field(default_factory=dict)
+    yardsticks: dict[str, Yardstick] = field(default_factory=dict)
     given: tuple[int, ...] = ()
 
     @property
@@ -124,7 +124,7 @@ def saved_with(folder: Path, model: Any, extra: dict[str, Any]) -> Saved:
         None if means is None else jnp.asarray(means, jnp.float32),
         QueryNetwork(model, **query) if query else None,
         schema,
-        _yardsticks(folder, extra.get("yardsticks"), n),
+        _yardsticks(folder, extra.get("yardsticks"), n, schema),
     )
 
 
@@ -144,18 +144,23 @@ def _schema(folder: Path, model: Any, found: Any) -> Schema | None:
     return schema
 
 
-def _yardsticks(folder: Path, found: Any, n: int) -> dict[str, Mixture]:
-    """The mixtures that were noted, of as many columns as there are visible units."""
+def _yardsticks(folder: Path, found: Any, n: int, schema: Schema | None) -> dict[str, Yardstick]:
+    """The mixtures that were noted, of the columns that there are."""
+    kinds = () if schema is None else TableUnits.of(schema).kinds
     try:
-        made = load_yardsticks(found or {})
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        made = load_yardsticks(found or {}, kinds)
+    except (AttributeError, KeyError, TypeError, ValueError, UndirectedError) as error:
         raise _wrong(folder, "yardsticks", found, "mixtures of independent columns") from error
-    for mixture in made.values():
-        weights, means = mixture.log_weights, mixture.means
-        if weights.ndim != 1 or means.shape != (len(weights), n):
+    for one in made.values():
+        weights = one.log_weights
+        if weights.ndim != 1 or not np.isfinite(weights).all():
+            raise _wrong(folder, "yardsticks", found, "finite weights")
+        if isinstance(one, ColumnMixture):
+            continue  # its parts were looked at
+        if one.means.shape != (len(weights), n):
             raise _wrong(folder, "yardsticks", found, f"mixtures of {n} columns")
-        if not (np.isfinite(weights).all() and ((means > 0) & (means < 1)).all()):
-            raise _wrong(folder, "yardsticks", found, "finite weights, and means from 0 to 1")
+        if not ((one.means > 0) & (one.means < 1)).all():
+            raise _wrong(folder, "yardsticks", found, "means from 0 to 1")
     return made
 
 

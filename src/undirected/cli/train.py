@@ -22,6 +22,7 @@ from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, locked
 from undirected.core.mesh import by_first, is_first
+from undirected.core.table_units import TableUnits
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.infer import zero_one_schema
 from undirected.io.metrics import MetricsLog
@@ -34,6 +35,8 @@ from undirected.tasks.fit_table import columns_of, settings_for, table_model
 from undirected.tasks.train_stream import choose_stream, sample_rows, train_stream
 from undirected.tasks.train_table import choose_for, score_name, score_of, split
 from undirected.tasks.yardsticks import (
+    Yardstick,
+    column_yardsticks,
     dump_yardsticks,
     lines_of,
     make_yardsticks,
@@ -136,7 +139,7 @@ def _fit(job: Job, as_json: bool, mesh: Mesh | None) -> None:
     if not is_first(mesh):
         return
     fitted = table_model(trained, schema, given)
-    yardsticks = make_yardsticks(trained.train, trained.mixture) if trained.mixture else {}
+    yardsticks = _yardsticks(trained, columns_of(settings, schema))
     score, best = score_of(trained)
     beside = scores_beside(score, yardsticks, trained.valid, settings.seed)
     extra = {**fitted.notes, "names": table.names, "image": image, "schema": schema.to_json()}
@@ -179,6 +182,15 @@ def train_with_bar(
     options = {"columns": columns, "given": given, "mesh": mesh, **_kept(work, mesh)}
     with _bar(title, settings, split(values, settings)[1]) as show:
         return train_table(values, settings, on_event=show, **options)
+
+
+def _yardsticks(trained: Trained, schema: Schema | None) -> dict[str, Yardstick]:
+    """Simple models of the same rows; none beside a conditional model, which has no joint score."""
+    if trained.mixture is not None:
+        return make_yardsticks(trained.train, trained.mixture)
+    if schema is None or trained.settings.model == "conditional":
+        return {}
+    return column_yardsticks(trained.train, trained.valid, TableUnits.of(schema).kinds)
 
 
 def _kept(work: Path, mesh: Mesh | None) -> dict[str, Any]:

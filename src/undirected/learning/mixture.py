@@ -78,7 +78,7 @@ def fit_mixture(
         return base
     rng, n = np.random.default_rng(seed), len(rows)
     middle = base.means[0]
-    means = 0.5 * middle + 0.5 * (0.1 + 0.8 * _far_rows(rows, components, middle, rng))
+    means = 0.5 * middle + 0.5 * (0.1 + 0.8 * far_rows(rows, components, middle, rng))
     found = Mixture(np.full(components, -np.log(components)), means)
     sums = _Sums(np.full(components, 1 / components), means / components, None)
     step = 0
@@ -179,7 +179,7 @@ def _posterior(mixture: Mixture, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return weights / total, (top + np.log(total))[:, 0]
 
 
-def _far_rows(
+def far_rows(
     rows: np.ndarray, count: int, middle: np.ndarray, rng: np.random.Generator
 ) -> Float[np.ndarray, "count V"]:
     """Rows drawn with chances by their squared distance to those drawn before (k-means++)."""
