@@ -93,8 +93,8 @@ INTRODUCTION = """\
 left, and asks for the hidden cells of test rows. The imputers of scikit-learn get a 0/1 column for
 every state but the first, and standardised reals; what they fill in is taken for probabilities,
 which is what means of columns, of neighbours and of leaves are. Probabilities of all are cut to
-[0.001, 1]. Small tables are split twenty times. The numbers are those of the committed record; this
-page is written from it by
+[0.001, 1]. Small tables are split several times. The numbers are those of the committed record;
+this page is written from it by
 `python -m benchmarks.page results/benchmarks/imputation-full.json --docs docs/imputation.md`.
 """
 

@@ -13,10 +13,14 @@ def counted(told):
 
 def test_samples_are_the_same_with_progress_and_counted_through():
     model, told = un.RBM.create(4, 2, seed=0, scale=1.0), []
-    plain = un.sample(model, 5, sweeps=30, seed=1)
-    found = un.sample(model, 5, sweeps=30, seed=1, progress=lambda *now: told.append(now))
+    plain = un.sample(model, 5, sweeps=30, kernel=un.BlockGibbs(), seed=1)
+    options = {"sweeps": 30, "seed": 1, "progress": lambda *now: told.append(now)}
+    found = un.sample(model, 5, kernel=un.BlockGibbs(), **options)
     np.testing.assert_array_equal(found, plain)
     assert counted(told) == (150, 150) and len(told) > 2
+    told.clear()
+    un.sample(model, 5, **options)
+    assert told == [(150, 150)], "exact draws have no sweeps, and are done at once"
 
 
 def test_evaluation_counts_the_steps_of_log_z_and_of_rows_with_holes():

@@ -94,7 +94,10 @@ def sample_units(
     check_counts("sample", count=count, sweeps=sweeps)
     mover, _, exactly = sampler or sampler_for(model, row)
     if exactly is not None:
-        return np.asarray(exactly(count, key), np.float32)
+        found = np.asarray(exactly(count, key), np.float32)
+        if progress is not None:
+            progress(count * sweeps, count * sweeps)
+        return found
     assert mover is not None
 
     def draw(chunk: Array, start: int) -> Array:
