@@ -284,3 +284,14 @@ def test_without_anywidget_its_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     with pytest.raises(UndirectedError, match=r"undirected\[widget\]"):
         un.explore(un.RBM.create(4, 2, seed=0), image=(2, 2)).widget()
+
+
+def test_the_small_print_says_how_large_a_model_is():
+    layout = un.MixedRBM.create(["binary", "binary", 3, "real", "nonnegative"], 4, seed=0).layout
+    assert [views.extent(block) for block in layout.blocks] == [
+        "2 visible units",
+        "1 visible variable of 3 states",
+        "1 real visible unit",
+        "1 nonnegative visible unit",
+        "4 hidden units",
+    ]

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.core.layout import Domain, Layout
+from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import Potentials, lowered
 from undirected.explorer.film import film_of
 from undirected.explorer.payload import harmonium, network
@@ -266,9 +266,18 @@ def _title(subject: Subject) -> str:
     return f"Explore {subject.name}"
 
 
+def extent(block: Block) -> str:
+    """784 visible units, 12 hidden variables of 10 states, 3 real visible units."""
+    part, many = "visible" if block.visible else "hidden", "" if block.variables == 1 else "s"
+    if block.domain is Domain.CATEGORICAL:
+        return f"{block.variables:,} {part} variable{many} of {block.states} states"
+    kind = "" if block.domain is Domain.BINARY else f"{block.domain.value} "
+    return f"{block.size:,} {kind}{part} unit{many}"
+
+
 def _small(subject: Subject, p: Potentials, body: dict[str, Any]) -> str:
     """The small print: what the model is, and how exactly the page holds it."""
-    sizes = ", ".join(f"{block.name} {block.size}" for block in p.layout.blocks[:6])
+    sizes = ", ".join(extent(block) for block in p.layout.blocks[:6])
     kind = type(subject.model).__name__
     exactly = ""
     if body["form"] == "harmonium" and body["weights"]["dtype"] == "float16":
