@@ -1,11 +1,13 @@
-"""The exact answer to `relational_4`, which no competition program needs to be trusted for.
+"""Exact answers to the relational problems, which no competition program needs to be trusted for.
 
 Usage: python -m benchmarks.uai.relational relational_4.uai
 
-Of its variables, 100 of one kind and 100 of another meet in pairs, and every pair has a variable of
-its own. All tables of a kind are equal. Summed over the variables of the pairs, the weight of a
-state depends on just two numbers: how many variables of each kind are 1. So log Z and all
-marginals are sums over these counts, times binomial coefficients.
+`relational_2` and `relational_5` are so narrow that plain elimination gives log Z.
+
+`relational_4` is not. Of its variables, 100 of one kind and 100 of another meet in pairs, and every
+pair has a variable of its own. All tables of a kind are equal. Summed over the variables of the
+pairs, the weight of a state depends on just two numbers: how many variables of each kind are 1. So
+log Z and all marginals are sums over these counts, times binomial coefficients.
 """
 
 import sys
@@ -17,6 +19,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from benchmarks.uai import score
+from benchmarks.uai.plain import plain_log_z
 from undirected.io.uai import UaiModel, read_evidence, read_uai
 
 
@@ -43,6 +46,8 @@ def read_pairs(model: UaiModel) -> Pairs:
             single[scope[0]] = single[scope[0]] + np.log(table)
         else:
             triples[scope] = np.log(table)
+    if any(len(scope) != 3 for scope in triples):
+        raise ValueError("not all tables of several variables have three: not a model of pairs")
     first, between, second = (sorted({scope[i] for scope in triples}) for i in range(3))
     tables = [t + single[scope[1]][:, None] for scope, t in triples.items()]
     alike = [tables, [single[v] for v in first], [single[v] for v in second]]
@@ -98,9 +103,16 @@ def _log_choose(n: int, k: np.ndarray) -> np.ndarray:
 def main() -> None:
     path = Path(sys.argv[1])
     model = read_uai(path)
-    log_z, exact = solve_pairs(model, read_evidence(Path(f"{path}.evid"), model))
-    print(f"log Z: {log_z:.6f}; reference: {score.read_partition(Path(f'{path}.PR')):.6f}")
-    reference, pairs = score.read_marginals(Path(f"{path}.MAR")), read_pairs(model)
+    seen = read_evidence(Path(f"{path}.evid"), model)
+    told = f"reference: {score.read_partition(Path(f'{path}.PR')):.6f}"
+    try:
+        pairs = read_pairs(model)
+    except ValueError:
+        log_z = plain_log_z(model.cardinalities, model.scopes, model.tables, seen)
+        return print(f"log Z by plain elimination: {log_z:.6f}; {told}")
+    log_z, exact = solve_pairs(model, seen)
+    print(f"log Z: {log_z:.6f}; {told}")
+    reference = score.read_marginals(Path(f"{path}.MAR"))
     highest = max(reference[v][1] for v in pairs.between)
     print(
         f"largest probability of 1 of a pair's variable in the reference: {highest:.6f}; ", end=""
