@@ -1,7 +1,6 @@
 """Tables for the commands: read with their schema to fit, and by a model's schema afterwards."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +58,7 @@ def read_to_fit(
     frame = read_frame(path, header=wishes.header, delimiter=_delimiter(wishes.delimiter))
     if refusal and (_is_of_greys(frame, model) if grey else _is_nearly_zero_one(frame)):
         raise refusal
-    chosen = {"drop": _names(wishes.drop), "columns": _names(wishes.columns) or None}
+    chosen = {"drop": names_in(wishes.drop), "columns": names_in(wishes.columns) or None}
     schema = infer_schema(frame, types=types, label=wishes.label, **chosen)
     if model in NUMBERS:
         kinds = {c.name: NUMBERS[model] for c in schema if _is_of_numbers(c)}
@@ -105,23 +104,14 @@ def _delimiter(text: str | None) -> str | None:
     return found
 
 
-def _names(text: str | None) -> list[str]:
+def names_in(text: str | None) -> list[str]:
+    """Names with commas between."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def listed(names: list[str]) -> str:
     """Some names in words."""
     return ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")
-
-
-def given_columns(text: str | None, schema: Schema) -> tuple[int, ...]:
-    """The numbers of the columns that a conditional model is given, from their names."""
-    unknown = [name for name in _names(text) if name not in schema.names]
-    if unknown:
-        near = get_close_matches(unknown[0], schema.names, 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"there are {listed(schema.names)}"
-        raise UndirectedError(f"given: no column is called '{unknown[0]}'; {hint}")
-    return tuple(sorted(schema.names.index(name) for name in _names(text)))
 
 
 def _is_of_numbers(column: Column) -> bool:

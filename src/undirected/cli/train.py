@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from undirected.cli import console
-from undirected.cli.columns import Wishes, given_columns, read_to_fit, tell_schema
+from undirected.cli.columns import Wishes, names_in, read_to_fit, tell_schema
 from undirected.cli.devices import mesh_of
 from undirected.cli.fit_report import write_fit_report
 from undirected.cli.streams import identity_of, names_of, rows_to_stream
@@ -31,7 +31,13 @@ from undirected.io.snapshots import Snapshots
 from undirected.io.tables import Table
 from undirected.learning import Progress
 from undirected.tasks import Settings, Trained, train_table
-from undirected.tasks.fit_table import columns_of, settings_for, table_model
+from undirected.tasks.fit_table import (
+    check_given,
+    columns_of,
+    given_columns,
+    settings_for,
+    table_model,
+)
 from undirected.tasks.train_stream import choose_stream, sample_rows, train_stream
 from undirected.tasks.train_table import choose_for, score_name, score_of, split
 from undirected.tasks.yardsticks import (
@@ -56,7 +62,7 @@ def fit_table(
 ) -> None:
     """Fit a model to a table and write its folder; of several processes the first writes."""
     mesh = mesh_of(devices)
-    _check_given(settings, wishes)
+    check_given("fit", settings, wishes.given or ())
     source = rows_to_stream(path, stream) if wishes.are_plain else None
     if source is None:
         job = _read_job(path, wishes, out, settings)
@@ -79,7 +85,7 @@ def _read_job(path: Path, wishes: Wishes, out: Path, settings: Settings) -> "Job
     """The job of a table in memory."""
     grey = settings.method == "query-training"
     table, schema = read_to_fit(path, wishes, grey, settings.model)
-    given = given_columns(wishes.given, schema)
+    given = given_columns(names_in(wishes.given), schema)
     settings = settings_for(settings, schema)
     settings = choose_for(settings, columns_of(settings, schema), table.values)
     values = hashlib.sha256(table.values.tobytes()).hexdigest()
@@ -244,16 +250,6 @@ def image_shape(text: str | None, columns: int) -> tuple[int, int] | None:
             f"image: {text} has {shape[0] * shape[1]} pixels, the table has {columns} columns"
         )
     return shape
-
-
-def _check_given(settings: Settings, wishes: Wishes) -> None:
-    """A conditional model, and no other, is told what it takes as known."""
-    if settings.model == "conditional" and not wishes.given:
-        raise UndirectedError(
-            "fit: a conditional model needs to know what is given; name columns, as in --given a,b"
-        )
-    if wishes.given and settings.model != "conditional":
-        raise UndirectedError("fit: --given is for --model conditional; leave it out")
 
 
 def _prepare(job: Job, fresh: bool) -> Path:

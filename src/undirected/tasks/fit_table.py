@@ -1,7 +1,8 @@
 """A table of any kind of columns in, a fitted `TableModel` out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from difflib import get_close_matches
 from typing import Any
 
 from undirected.core.columns import Schema
@@ -28,6 +29,7 @@ def fit_table(
     drop: Any = (),
     columns: Any = None,
     label: str | None = None,
+    given: Sequence[str] = (),
     seed: int = 0,
     **options: Any,
 ) -> TableModel:
@@ -40,6 +42,8 @@ def fit_table(
         drop: columns to leave out.
         columns: the columns to take; by default all.
         label: the column that is to be predicted; it is never left out unasked.
+        given: names of columns that will always be known: the model is then a conditional one, of
+            the others given these.
         seed: of all draws.
         options: fields of `Settings`, such as model, hidden and epochs.
 
@@ -59,9 +63,38 @@ def fit_table(
     frame = as_frame(table)
     schema = infer_schema(frame, types=types, drop=drop, columns=columns, label=label)
     values = schema.encode(frame.cells, frame.place)
+    known = given_columns(given, schema)
+    if known and options.get("model", "auto") == "auto":
+        options["model"] = "conditional"
     settings = settings_for(Settings(seed=seed, **options), schema)
-    trained = train_table(values, settings, columns=columns_of(settings, schema))
-    return table_model(trained, schema)
+    check_given("fit_table", settings, known)
+    trained = train_table(values, settings, columns=columns_of(settings, schema), given=known)
+    return table_model(trained, schema, known)
+
+
+def given_columns(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
+    """The numbers of the columns that a conditional model is given, from their names."""
+    for name in names:
+        if name not in schema.names:
+            near = get_close_matches(str(name), schema.names, 1)
+            some = ", ".join(f"'{one}'" for one in schema.names[:4])
+            some += ", ..." if len(schema.names) > 4 else ""
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {some}"
+            raise UndirectedError(f"given: no column is called '{name}'; {hint}")
+    return tuple(sorted(schema.names.index(name) for name in names))
+
+
+def check_given(caller: str, settings: Settings, given: Sequence[Any]) -> None:
+    """A conditional model, and no other, is told what it takes as known."""
+    if settings.model == "conditional" and not given:
+        raise UndirectedError(
+            f"{caller}: a conditional model needs to know what is given; name columns, as in "
+            "--given a,b, or given=['a', 'b'] in Python"
+        )
+    if given and settings.model != "conditional":
+        raise UndirectedError(
+            f"{caller}: columns are given, which is for model 'conditional', not '{settings.model}'"
+        )
 
 
 def settings_for(settings: Settings, schema: Schema) -> Settings:
