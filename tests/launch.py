@@ -1,4 +1,4 @@
-"""A module run by several processes on 127.0.0.1 that act as one."""
+"""Programs in processes of their own: several that act as one on 127.0.0.1, and commands."""
 
 import os
 import socket
@@ -34,3 +34,17 @@ def launch(count: int, module: str, *arguments: str, **settings: str) -> list[tu
     ]
     told = [process.communicate(timeout=280)[1] for process in begun]
     return [(process.returncode, text) for process, text in zip(begun, told, strict=True)]
+
+
+def command_without_jax(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, which must import nothing heavy."""
+    code = (
+        "import sys\n"
+        f"sys.argv = ['undirected', *{words!r}]\n"
+        "from undirected.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print('HEAVY', sorted({'jax', 'equinox', 'scipy', 'pandas'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in done.stdout
+    return done

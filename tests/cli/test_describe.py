@@ -1,8 +1,6 @@
 """`undirected describe`: what it says, that it says the same without the model, and refusals."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ import pytest
 import undirected as un
 from tests.cli.test_cli import run  # noqa: F401
 from tests.cli.test_mutated import seal
+from tests.launch import command_without_jax
 from undirected.core.graph import grid
 from undirected.io.model_files import save_model
 from undirected.io.model_record import describe_model
@@ -81,12 +80,5 @@ def test_couplings_of_another_kind_are_refused(run, kept, tmp_path, couplings): 
 
 
 def test_describe_needs_no_jax(kept):
-    code = (
-        "import sys\n"
-        f"sys.argv = ['undirected', 'describe', {str(kept)!r}]\n"
-        "from undirected.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print('HEAVY', sorted({'jax', 'equinox', 'scipy', 'pandas'} & set(sys.modules)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "strongest couplings" in done.stdout and "HEAVY []" in done.stdout
+    done = command_without_jax("describe", str(kept))
+    assert "strongest couplings" in done.stdout

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from undirected.cli import console
-from undirected.cli.columns import is_plain, listed, read_by_schema
-from undirected.core.columns import Column, Kind, Schema
+from undirected.cli.columns import is_plain, read_by_schema
+from undirected.core.columns import Column, Kind, Schema, listed
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
 from undirected.core.layout import Domain

@@ -8,7 +8,7 @@ import numpy as np
 from undirected.cli import console
 from undirected.cli.schema_lines import schema_lines
 from undirected.core.cells import as_number, as_word
-from undirected.core.columns import Column, Schema
+from undirected.core.columns import Column, Schema, listed
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.io.delimited import sniff
 from undirected.io.frames import Frame, kind_of, read_frame
@@ -107,11 +107,6 @@ def _delimiter(text: str | None) -> str | None:
 def names_in(text: str | None) -> list[str]:
     """Names with commas between."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
-
-
-def listed(names: list[str]) -> str:
-    """Some names in words."""
-    return ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")
 
 
 def _is_of_numbers(column: Column) -> bool:

@@ -319,3 +319,8 @@ def _at(place: Place | None, row: int, name: str) -> str:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(map(str, names[:6])) + (", ..." if len(names) > 6 else "")
+
+
+def listed(names: list[str]) -> str:
+    """Some names in words."""
+    return ", ".join(f"'{name}'" for name in names[:4]) + (", ..." if len(names) > 4 else "")

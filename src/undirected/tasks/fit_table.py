@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from difflib import get_close_matches
 from typing import Any
 
-from undirected.core.columns import Schema
+from undirected.core.columns import Schema, listed
 from undirected.core.errors import UndirectedError
 from undirected.inference import QueryNetwork
 from undirected.io.frames import as_frame
@@ -77,9 +77,7 @@ def given_columns(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
     for name in names:
         if name not in schema.names:
             near = get_close_matches(str(name), schema.names, 1)
-            some = ", ".join(f"'{one}'" for one in schema.names[:4])
-            some += ", ..." if len(schema.names) > 4 else ""
-            hint = f"did you mean '{near[0]}'?" if near else f"there are {some}"
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {listed(schema.names)}"
             raise UndirectedError(f"given: no column is called '{name}'; {hint}")
     return tuple(sorted(schema.names.index(name) for name in names))
 
