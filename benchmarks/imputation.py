@@ -31,7 +31,7 @@ SHARES = (0.1, 0.3, 0.5)
 LEAST = 1e-3
 QUICK_ROWS = (400, 200)
 MOST_TEST = 2000
-SMALL, SPLITS = 350, 20
+SMALL, SPLITS = 350, range(20, 40)
 """Rows to learn from below which several splits are taken, and how many."""
 TITLE = "Hidden cells of tables"
 
@@ -180,7 +180,7 @@ def compare(whole: Table, share: float) -> dict[str, list[Score]]:
     if len(whole.train) >= SMALL:
         runs = [compare_once(whole, share, 0)]
     else:
-        runs = [compare_once(shuffled(whole, seed), share, seed) for seed in range(SPLITS)]
+        runs = [compare_once(shuffled(whole, seed), share, seed) for seed in SPLITS]
     return {name: [run[name] for run in runs] for name in runs[0]}
 
 

@@ -152,7 +152,7 @@ def flowers_model():
 
     import undirected as un
     from undirected.core.table_units import TableUnits
-    from undirected.tasks.enumerated import fit_enumerated
+    from undirected.tasks.enumerated_learning import fit_enumerated
 
     measures, kinds = (np.asarray(part) for part in load_iris(return_X_y=True))
     names = ["sepal length", "sepal width", "petal length", "petal width"]

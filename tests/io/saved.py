@@ -162,6 +162,9 @@ LATER: dict[str, Any] = {
     "mixed": lambda: MixedRBM(
         ramp(6, 2), ramp(6), ramp(2), ramp(2), TableUnits(("real", 3, "binary", "nonnegative"))
     ),
+    "mixed_coupled": lambda: MixedRBM(
+        ramp(3, 2), ramp(3), ramp(2), ramp(2), TableUnits(("binary", "real", "real")), ramp(2, 2)
+    ),
     "mixed_named": lambda: MixedRBM(
         ramp(2, 1), ramp(2), ramp(1), ramp(1), TableUnits(("real", "binary"), ("NaN", "ill"))
     ),

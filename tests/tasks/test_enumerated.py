@@ -8,7 +8,8 @@ import pytest
 import undirected as un
 from tests.tasks.differences import slopes_by_differences
 from undirected.core.table_units import TableUnits
-from undirected.tasks.enumerated import EnumeratedRBM, Visible, fit_enumerated, hidden_states
+from undirected.tasks.enumerated import EnumeratedRBM, Visible, hidden_states
+from undirected.tasks.enumerated_learning import fit_enumerated
 
 COLUMNS = ["real", 3, "binary", "nonnegative"]
 LINE, HALF = np.linspace(-12, 12, 481), np.linspace(0, 10, 401)

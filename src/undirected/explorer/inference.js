@@ -227,7 +227,8 @@ function lineNodes(kind, l, r, odds, weight) {
  * states are the last `components` of the hidden units.
  *
  * @param {object} spec variables [{kind, states}], hidden, components, weights (V x (H + K)), fields b,
- *   precision r, hiddenBias c, offset.
+ *   precision r, hiddenBias c, offset; perhaps couplings J (R x R) of the real units, symmetric with
+ *   a zero diagonal, which add v' J v / 2.
  */
 export class Harmonium {
   static LARGE = 20000; // weights from which on single precision and vectors pay
@@ -251,6 +252,8 @@ export class Harmonium {
     this.precision = spec.precision || new Float64Array(units);
     this.hiddenBias = spec.hiddenBias;
     this.offset = spec.offset || 0;
+    this.couplings = spec.couplings || null;
+    this.reals = this.kinds.flatMap((kind, g) => (kind === "real" ? [this.first[g]] : []));
     this.owner = new Int32Array(units);
     this.first.forEach((at, g) => this.owner.fill(g, at, at + this.widths[g]));
     this.hasLines = this.kinds.some((kind) => kind === "real" || kind === "nonnegative");
@@ -279,6 +282,9 @@ export class Harmonium {
 
   /** Why a method cannot be asked of this model; null where it can. */
   refusal(method) {
+    if (this.couplings && ["bp", "mf", "tap"].includes(method)) {
+      return "This model couples its real columns; ask for exact answers, or for chains.";
+    }
     if (method === "tap" && (this.hasCategories || this.K)) {
       return "TAP takes binary and continuous units; this model has units of several states.";
     }
@@ -346,7 +352,19 @@ export class Harmonium {
     let total = this.offset;
     for (let u = 0; u < this.n; u++)
       total += x[u] * (this.fields[u] - 0.5 * this.precision[u] * x[u]);
-    return total + this.hiddenLogSum(this.hiddenFields(x), known);
+    return total + this.coupled(x) + this.hiddenLogSum(this.hiddenFields(x), known);
+  }
+
+  /** v' J v / 2 of the real units. */
+  coupled(x) {
+    if (!this.couplings) return 0;
+    let total = 0;
+    this.reals.forEach((u, i) => {
+      this.reals.forEach((w, k) => {
+        total += 0.5 * x[u] * x[w] * this.couplings[i * this.reals.length + k];
+      });
+    });
+    return total;
   }
 
   /** Log normaliser of the hidden units in these fields, over the states that agree with evidence. */
@@ -398,6 +416,11 @@ export class Harmonium {
         if (variance) variance[at] = unit.variance;
       }
     }
+    if (this.couplings) {
+      const { free, root, spread } = known.normal;
+      root.solve(known.realFields(f)).forEach((x, i) => (mean[free[i]] = x));
+      if (variance) free.forEach((u, i) => (variance[u] = spread[i]));
+    }
     return mean;
   }
 
@@ -414,15 +437,62 @@ export class Harmonium {
         }
       } else if (kind === "binary") total += softplus(f[at]);
       else if (kind === "category") total += logSumExp(f.subarray(at, at + this.widths[g]));
-      else total += lineUnit(kind, f[at], this.precision[at]).logZ;
+      else if (kind === "nonnegative" || !this.couplings)
+        total += lineUnit(kind, f[at], this.precision[at]).logZ;
     }
-    return total;
+    if (!this.couplings) return total;
+    const { free, root } = known.normal,
+      l = known.realFields(f);
+    root.solve(l).forEach((x, i) => (total += 0.5 * x * l[i]));
+    return total + this.coupled(known.units) + 0.5 * free.length * Math.log(2 * Math.PI) - root.log;
   }
 
   /** How many states an exact answer has to sum over, of the cheaper layer. */
   exactStates(evidence = {}) {
     const known = new Known(this, evidence);
     return Math.min(known.hiddenStates(), known.visibleStates());
+  }
+}
+
+/** The lower triangular L of a positive matrix L L', and log det L. */
+class Cholesky {
+  constructor(matrix) {
+    this.rows = matrix.map((row) => row.slice());
+    this.log = 0;
+    const { rows } = this;
+    for (let i = 0; i < rows.length; i++) {
+      for (let k = 0; k <= i; k++) {
+        let total = matrix[i][k];
+        for (let m = 0; m < k; m++) total -= rows[i][m] * rows[k][m];
+        rows[i][k] = i === k ? Math.sqrt(total) : total / rows[k][k];
+      }
+      this.log += Math.log(rows[i][i]);
+    }
+  }
+
+  /** x with L' x = y. */
+  upper(y) {
+    const x = y.slice();
+    for (let i = x.length - 1; i >= 0; i--) {
+      for (let k = i + 1; k < x.length; k++) x[i] -= this.rows[k][i] * x[k];
+      x[i] /= this.rows[i][i];
+    }
+    return x;
+  }
+
+  /** y with L y = b. */
+  lower(b) {
+    const y = b.slice();
+    for (let i = 0; i < y.length; i++) {
+      for (let k = 0; k < i; k++) y[i] -= this.rows[i][k] * y[k];
+      y[i] /= this.rows[i][i];
+    }
+    return y;
+  }
+
+  /** x with L L' x = b. */
+  solve(b) {
+    return this.upper(this.lower(b));
   }
 }
 
@@ -459,6 +529,32 @@ class Known {
       if (!line && discrete) x.fill(kind === "category" ? 1 / width : 0.5, at, at + width);
     }
     return x;
+  }
+
+  /** The real units that are not known, where they are coupled, and their precision matrix. */
+  get normal() {
+    if (!this._normal) {
+      const { reals, couplings, precision, owner } = this.model,
+        R = reals.length;
+      const places = reals.map((_, i) => i).filter((i) => !this.has[owner[reals[i]]]);
+      const matrix = places.map((i) =>
+        places.map((k) => (i === k ? precision[reals[i]] : -couplings[i * R + k])),
+      );
+      const root = new Cholesky(matrix),
+        spread = places.map((_, i) => root.solve(places.map((__, k) => +(i === k)))[i]);
+      this._normal = { places, free: places.map((i) => reals[i]), root, spread };
+    }
+    return this._normal;
+  }
+
+  /** Fields of the real units that are not known, with what the known ones add. */
+  realFields(f) {
+    const { reals, couplings } = this.model;
+    return this.normal.places.map((i) => {
+      let total = f[reals[i]];
+      reals.forEach((u, k) => (total += couplings[i * reals.length + k] * this.units[u]));
+      return total;
+    });
   }
 
   hiddenStates() {
@@ -1428,6 +1524,13 @@ class Chains extends Run {
         x[at] = kind === "real" ? l / r + random.normal() / Math.sqrt(r) : random.rectified(l, r);
       }
     }
+    if (model.couplings) {
+      // At beta the precision is beta L L' and the fields beta l.
+      const { free, root } = known.normal,
+        y = root.lower(known.realFields(f || model.fields));
+      const noisy = y.map((value) => value + random.normal() / Math.sqrt(beta));
+      root.upper(noisy).forEach((value, i) => (x[free[i]] = value));
+    }
     return x;
   }
 
@@ -1481,7 +1584,7 @@ class Chains extends Run {
     for (let j = 0; j < f.length; j++) total += h[j] * f[j];
     for (let u = 0; u < v.length; u++)
       total += v[u] * (this.model.fields[u] - 0.5 * this.model.precision[u] * v[u]);
-    return total;
+    return total + this.model.coupled(v);
   }
 
   _exchange() {
@@ -1622,6 +1725,10 @@ function sharpen(model, known, values, fields = false) {
       const mode = fields ? values[at] / model.precision[at] : values[at];
       x[at] = kind === "real" ? mode : Math.max(mode, 0);
     }
+  }
+  if (fields && model.couplings) {
+    const { free, root } = known.normal;
+    root.solve(known.realFields(values)).forEach((mode, i) => (x[free[i]] = mode));
   }
   return x;
 }
@@ -2190,6 +2297,7 @@ export function modelOf(payload) {
     return new FactorGraph(payload.cards, payload.scopes, tables);
   }
   const arrays = ["weights", "fields", "precision", "hiddenBias"];
+  if (payload.couplings) arrays.push("couplings");
   return new Harmonium({
     ...payload,
     ...Object.fromEntries(arrays.map((name) => [name, unpack(payload[name])])),

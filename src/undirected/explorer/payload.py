@@ -8,7 +8,7 @@ import numpy as np
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import CONTINUOUS, Block, Domain
 from undirected.core.potentials import Potentials
-from undirected.factors import Bilinear, Squares
+from undirected.factors import Bilinear, Squares, Symmetric
 from undirected.io.uai import UaiModel
 
 HALVED = 1_000_000
@@ -51,6 +51,7 @@ def harmonium(p: Potentials, dtype: str | None = None) -> dict[str, Any] | None:
             f"{MOST_WEIGHTS:,}: use --serve, which answers from the engine"
         )
     weights, precision = _couplings(p, V, H + components)
+    between = [f.weight for f in p.factors if isinstance(f, Symmetric)]
     fields = np.asarray(p.unary, np.float64)
     plain = "float64" if dtype == "float64" else "float32"
     return {
@@ -63,6 +64,7 @@ def harmonium(p: Potentials, dtype: str | None = None) -> dict[str, Any] | None:
         "precision": packed(precision, plain),
         "hiddenBias": packed(fields[V:], plain),
         "offset": float(p.offset),
+        **({"couplings": packed(between[0], plain)} if between else {}),
     }
 
 
@@ -79,7 +81,7 @@ def _couplings(p: Potentials, V: int, J: int) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(factor, Bilinear):
             row, col = (p.layout.blocks[b] for b in (factor.rows, factor.cols))
             weights[row.slice, col.start - V : col.stop - V] += np.asarray(factor.weight)
-        else:
+        elif isinstance(factor, Squares):
             precision += np.asarray(factor.precision(p.layout))[:V]
     return weights, precision
 
@@ -93,7 +95,10 @@ def _layered(p: Potentials, visible: list[Block], hidden: list[Block]) -> bool:
         return False
     first = len(visible)
     pairs = (f.rows < first <= f.cols for f in p.factors if isinstance(f, Bilinear))
-    known = all(isinstance(f, Bilinear | Squares) for f in p.factors)
+    # Couplings within a block are those of real units.
+    tied = [visible[f.block] for f in p.factors if isinstance(f, Symmetric) and f.block < first]
+    known = all(isinstance(f, Bilinear | Squares | Symmetric) for f in p.factors)
+    known = known and all(block.domain is Domain.REAL for block in tied)
     return known and all(pairs) and not any(b.domain in CONTINUOUS for b in hidden)
 
 

@@ -29,7 +29,7 @@ ALIASES: dict[str, str] = {
 In the second form the class is the one that the file names.
 """
 
-ADDED: frozenset[str] = frozenset({"FactorGraph.colours"})
+ADDED: frozenset[str] = frozenset({"FactorGraph.colours", "MixedRBM.lateral"})
 """Fields, as `"Class.field"`, that older files lack; they take the default of the field."""
 
 

@@ -18,7 +18,7 @@ from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.core.table_units import Kind, TableUnits
-from undirected.factors import Bilinear, Squares
+from undirected.factors import Bilinear, Squares, Symmetric
 
 LEAST_VARIANCE = 1e-4
 """Where the variance of a unit given the hidden ones stops: repeated values would drive it to 0."""
@@ -38,12 +38,18 @@ class MixedRBM(eqx.Module):
     the hidden ones are independent (Welling, Rosen-Zvi & Hinton 2005). Units are grouped by kind:
     `table` says which units stand for which column, `to_units` and `to_table` go both ways.
 
+    Real units may be coupled: with y = A' (v - b) / s, where A has ones on its diagonal and
+    `lateral` below it, they have -|y|^2 / 2 + v' S^-1 A W h in place of the sum above (S^-1 being
+    1 / s on a diagonal). Given the hidden units they are then normal with the precision matrix
+    S^-1 A A' S^-1.
+
     Args:
         weights: W (V, H), a row for each visible unit.
         visible_bias: b (V,).
         hidden_bias: c (H,).
         log_variance: log of s^2 less a least variance, for the real and then the nonnegative units.
         table: the columns and their units.
+        lateral: what stands in A below its diagonal (R, R); None where real units are not coupled.
 
     Example:
         >>> import numpy as np
@@ -60,10 +66,13 @@ class MixedRBM(eqx.Module):
     hidden_bias: Float[Array, " H"]
     log_variance: Float[Array, " C"]
     table: TableUnits = eqx.field(static=True)
+    lateral: Float[Array, "R R"] | None = None
 
     def __check_init__(self) -> None:
         V, H = self.table.n_units, jnp.shape(self.hidden_bias)[-1]
         wanted = {"weights": (V, H), "visible_bias": (V,), "log_variance": (self._n_continuous,)}
+        if self.lateral is not None:
+            wanted["lateral"] = (self.n_real, self.n_real)
         for name, shape in wanted.items():
             got = jnp.shape(getattr(self, name))
             if got != shape:
@@ -120,6 +129,10 @@ class MixedRBM(eqx.Module):
         return self.weights.shape[1]
 
     @property
+    def n_real(self) -> int:
+        return sum(block.size for block in self.table.blocks if block.domain is Domain.REAL)
+
+    @property
     def kinds(self) -> tuple[Kind, ...]:
         """What each column is."""
         return self.table.kinds
@@ -149,21 +162,48 @@ class MixedRBM(eqx.Module):
 
     @property
     def precision(self) -> Float[Array, " V"]:
-        """1 / s^2 of every visible unit, 0 for discrete ones."""
+        """What multiplies -v_i^2 / 2: 0 for discrete units, 1 / s^2 for uncoupled ones."""
         discrete = jnp.zeros(self.n_visible - self._n_continuous, self.weights.dtype)
-        return jnp.concatenate([discrete, 1 / self.variance])
+        found = jnp.concatenate([discrete, 1 / self.variance])
+        return found if self.lateral is None else found.at[self._real].set((self.root**2).sum(1))
+
+    @property
+    def _real(self) -> slice:
+        """The real units."""
+        first = self.n_visible - self._n_continuous
+        return slice(first, first + self.n_real)
+
+    @property
+    def root(self) -> Float[Array, "R R"]:
+        """The lower triangular T = S^-1 A: real units have the precision matrix T T'."""
+        scale = 1 / jnp.sqrt(self.variance[: self.n_real])
+        if self.lateral is None:
+            return jnp.diag(scale)
+        return scale[:, None] * (jnp.tril(self.lateral, -1) + jnp.eye(self.n_real))
 
     @property
     def couplings(self) -> Float[Array, "V H"]:
-        """What multiplies v_i h_j: W, divided by s for real units."""
+        """What multiplies v_i h_j: W, divided by s for real units, T W if these are coupled."""
+        if self.lateral is not None:
+            return self.weights.at[self._real].set(self.root @ self.weights[self._real])
         return jnp.where(self._is(Domain.REAL), jnp.sqrt(self.precision), 1.0)[:, None] * (
             self.weights
         )
 
     @property
     def visible_fields_alone(self) -> Float[Array, " V"]:
-        """What multiplies v_i alone: b, or b / s^2 for real units."""
+        """What multiplies v_i alone: b, or b / s^2 for real units, T T' b if they are coupled."""
+        if self.lateral is not None:
+            own = self.root @ (self.root.T @ self.visible_bias[self._real])
+            return self.visible_bias.at[self._real].set(own)
         return jnp.where(self._is(Domain.REAL), self.precision, 1.0) * self.visible_bias
+
+    @property
+    def real_couplings(self) -> Float[Array, "R R"] | None:
+        """What multiplies v_i v_j of two real units, symmetric; None if they are not coupled."""
+        if self.lateral is None:
+            return None
+        return -self.root @ self.root.T * (1 - jnp.eye(self.n_real))
 
     def _is(self, domain: Domain) -> np.ndarray:
         """Which visible units are of a domain."""
@@ -172,6 +212,8 @@ class MixedRBM(eqx.Module):
     @property
     def _offset(self) -> Float[Array, ""]:
         """-b^2 / (2 s^2), summed over real units."""
+        if self.lateral is not None:
+            return -0.5 * ((self.root.T @ self.visible_bias[self._real]) ** 2).sum()
         real = jnp.where(self._is(Domain.REAL), self.precision * self.visible_bias**2, 0.0)
         return -0.5 * real.sum()
 
@@ -181,18 +223,20 @@ class MixedRBM(eqx.Module):
         return self._alone(v) - (self.hidden_fields(v) * h).sum(-1)
 
     def lower(self) -> Potentials:
-        """One bilinear group per visible block, and squares of the continuous ones."""
+        """One bilinear group per visible block, squares and couplings of continuous units."""
         layout, couplings, precision = self.layout, self.couplings, self.precision
         factors: list[Any] = []
         for i, block in enumerate(layout.blocks[:-1]):
             factors.append(Bilinear(couplings[block.slice], i, len(layout.blocks) - 1))
             if block.domain in CONTINUOUS:
                 factors.append(Squares(-0.5 * precision[block.slice], i))
+            if block.domain is Domain.REAL and self.real_couplings is not None:
+                factors.append(Symmetric(self.real_couplings, i))
         unary = jnp.concatenate([self.visible_fields_alone, self.hidden_bias])
         return potentials(layout, unary, tuple(factors), self._offset)
 
     def conditional(self, block: int, x: Float[Array, "*batch n"]) -> Float[Array, "*batch size"]:
-        """Fields of one block given the other layer; a continuous unit also has its precision."""
+        """Fields of one block given the other layer, without squares and couplings within it."""
         where = self.layout.blocks[block]
         if not where.visible:
             return self.hidden_fields(x[..., : self.n_visible])
@@ -214,7 +258,12 @@ class MixedRBM(eqx.Module):
 
     def _alone(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """The energy of the visible units alone."""
-        return 0.5 * (v * v) @ self.precision - v @ self.visible_fields_alone - self._offset
+        found = 0.5 * (v * v) @ self.precision - v @ self.visible_fields_alone - self._offset
+        own = self.real_couplings
+        if own is None:
+            return found
+        x = v[..., self._real]
+        return found - 0.5 * ((x @ own) * x).sum(-1)
 
     def log_conditionals(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
         """log p(variable | all other visibles), hiddens summed out; a category's at its unit on."""
@@ -254,6 +303,9 @@ class MixedRBM(eqx.Module):
         weights = couplings.reshape((1,) * (x.ndim - 1) + couplings.shape)
         odds = fields[..., None, :] - x[..., None] * weights
         alone = jnp.broadcast_to(row(self.visible_fields_alone[block.slice], x), x.shape)
+        own = self.real_couplings if block.domain is Domain.REAL else None
+        if own is not None:
+            alone = alone + x @ own
         precision = jnp.broadcast_to(row(self.precision[block.slice], x), x.shape)
         positive = block.domain is Domain.NONNEGATIVE
         return log_probability(x, alone, precision, odds, weights, positive)
@@ -268,6 +320,10 @@ class MixedRBM(eqx.Module):
         first = jnp.full(V, jnp.nan) if means is None else jnp.asarray(means)
         added = 1 + 0.25 * (self.weights**2).sum(1)
         spread = jnp.where(self.precision > 0, added / jnp.maximum(self.precision, 1e-9), 0.0)
+        if self.lateral is not None:
+            up = jnp.linalg.inv(self.root.T)
+            moved = up @ self.weights[self._real]
+            spread = spread.at[self._real].set((up**2).sum(1) + 0.25 * (moved**2).sum(1))
         ratio = jnp.where(self._is(Domain.NONNEGATIVE), 1.6 * first**2, spread + first**2)
         return self._with_moments(first.astype(self.weights.dtype), ratio, keep=means is None)
 
@@ -287,7 +343,8 @@ class MixedRBM(eqx.Module):
             continuous = ~(self._is(Domain.BINARY) | self._is(Domain.CATEGORICAL))
             bias, logs = jnp.where(continuous, self.visible_bias, bias), self.log_variance
         zeros = jnp.zeros_like(self.weights), jnp.zeros_like(self.hidden_bias)
-        return MixedRBM(zeros[0], bias, zeros[1], logs, self.table)
+        lateral = None if self.lateral is None else jnp.zeros_like(self.lateral)
+        return MixedRBM(zeros[0], bias, zeros[1], logs, self.table, lateral)
 
 
 def _moments(units: Float[np.ndarray, "rows V"]) -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core import rectified
@@ -21,7 +22,8 @@ from undirected.sampling.base import ChainState
 class MixedGibbs:
     """All hidden units given the visible ones, then all visible ones given the hidden.
 
-    The model has `hidden_fields(v)`, `visible_fields(h)` and `precision`, as `MixedRBM` does.
+    The model has `hidden_fields(v)`, `visible_fields(h)` and `precision`, as `MixedRBM` does; real
+    units that are coupled are drawn together.
 
     Args:
         sweeps: sweeps of one step.
@@ -64,7 +66,10 @@ class MixedGibbs:
     ) -> tuple[ChainState, Info]:
         """`sweeps` sweeps of every chain."""
         count = model.layout.n_visible
-        free = jnp.broadcast_to(free_variables("MixedGibbs", model.layout, free), state.x.shape)
+        free = free_variables("MixedGibbs", model.layout, free)
+        tied = getattr(model, "real_couplings", None) is not None
+        coupled = _Coupled(model, free[..., :count]) if tied else None
+        free = jnp.broadcast_to(free, state.x.shape)
 
         def hidden(v: Array, h: Array, key: Key[Array, ""]) -> Array:
             noise = logistic(key, h.shape).astype(h.dtype)
@@ -72,7 +77,10 @@ class MixedGibbs:
             return jnp.where(free[..., count:], on, h)
 
         def visible(v: Array, h: Array, key: Key[Array, ""]) -> Array:
-            new = draw_visible(model, model.visible_fields(h), key)
+            fields = model.visible_fields(h)
+            new = draw_visible(model, fields, key)
+            if coupled is not None:
+                new = coupled.draw(new, fields, v, key)
             return jnp.where(free[..., :count], new, v)
 
         def once(i: Int[Array, ""], parts: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -89,10 +97,38 @@ class MixedGibbs:
         return ChainState(jnp.concatenate([v, h], -1)), {}
 
 
+class _Coupled:
+    """Real units that are coupled, given the hidden units and those that are not free."""
+
+    def __init__(self, model: Any, free: Bool[Array, "*#chains v"]):
+        (block,) = (b for b in model.layout.blocks if b.domain is Domain.REAL)
+        self.where, self.couplings = block.slice, model.real_couplings
+        self.free = free[..., block.slice]
+        both = self.free[..., :, None] & self.free[..., None, :]
+        precision = jnp.diag(model.precision[block.slice]) - self.couplings
+        self.root = jnp.linalg.cholesky(jnp.where(both, precision, jnp.eye(block.size)))
+
+    def draw(
+        self,
+        new: Float[Array, "*chains v"],
+        fields: Float[Array, "*chains v"],
+        v: Float[Array, "*chains v"],
+        key: Key[Array, ""],
+    ) -> Float[Array, "*chains v"]:
+        """New visible units whose real ones are drawn together: T' x = y + noise, T y = fields."""
+        x, l = v[..., self.where], fields[..., self.where]
+        l = jnp.where(self.free, l + jnp.where(self.free, 0.0, x) @ self.couplings, 0.0)
+        root = jnp.broadcast_to(self.root, (*l.shape, l.shape[-1]))
+        y = solve_triangular(root, l[..., None], lower=True)
+        noise = jax.random.normal(jax.random.fold_in(key, 1), y.shape, y.dtype)
+        found = solve_triangular(root, y + noise, lower=True, trans=1)[..., 0]
+        return new.at[..., self.where].set(found)
+
+
 def draw_visible(
     model: Any, fields: Float[Array, "*chains v"], key: Key[Array, ""]
 ) -> Float[Array, "*chains v"]:
-    """Independent draws of all visible units in these fields."""
+    """Independent draws of all visible units in these fields, as if real ones were not coupled."""
     blocks = [block for block in model.layout.blocks if block.visible]
     keys, precision = jax.random.split(key, len(blocks)), model.precision
     parts = [

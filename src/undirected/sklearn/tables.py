@@ -21,11 +21,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from undirected.core.table_units import TableUnits
 from undirected.sklearn.codec import TableCodec
 from undirected.tasks import Settings, train_table
-from undirected.tasks.enumerated import (
-    MOST_HIDDEN,
-    fit_enumerated,
-    hidden_for,
-)
+from undirected.tasks.enumerated import MOST_HIDDEN, hidden_for
+from undirected.tasks.enumerated_learning import fit_enumerated
 from undirected.tasks.fit_table import columns_of, settings_for, table_model
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.table_models import MOST_ENTRIES

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from undirected.core.columns import Schema
+from undirected.core.layout import Domain
 from undirected.core.table_units import TableUnits
 from undirected.models import Ising, Potts
 from undirected.tasks.rows import has_columns
@@ -23,8 +24,9 @@ def strongest_couplings(model: Any, schema: Schema, most: int = 20) -> list[Coup
     """The pairs of columns with the strongest couplings, strongest first.
 
     Of an Ising or Potts model these are its own. Hidden units couple columns i and k by about
-    sum_j W_ij W_kj / 4, which is the second order of the sum over their states. Columns of several
-    units count the root of the sum of squares. A model of another kind gives none.
+    sum_j W_ij W_kj / 4, which is the second order of the sum over their states; real columns may be
+    coupled beside. Columns of several units count the root of the sum of squares. A model of
+    another kind gives none.
     """
     found = column_couplings(model, len(schema))
     if found is None:
@@ -46,6 +48,10 @@ def column_couplings(model: Any, count: int) -> Float[np.ndarray, "columns colum
     if units is None:
         return None
     if has_columns(model):
+        own = getattr(model, "real_couplings", None)
+        if own is not None:
+            at = next(b.slice for b in model.table.blocks if b.domain is Domain.REAL)
+            units[at, at] += np.asarray(own, np.float64)
         return _by_column(units, model.table)
     return units if len(units) == count else None
 

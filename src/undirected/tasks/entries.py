@@ -17,7 +17,8 @@ from undirected.evaluation.estimate import ratio
 from undirected.inference import SumProduct
 from undirected.inference.mixed_messages import log_beliefs
 from undirected.inference.mixed_messages import suits as takes_lines
-from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
+from undirected.tasks.enumerated import is_enumerable
+from undirected.tasks.enumerated_coupled import enumerated
 
 SHARE = 0.2
 """Share of the observed entries of a row that are hidden and asked for."""
@@ -120,7 +121,7 @@ def entry_losses(
 ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
     """Nats of the asked entries of each row given the others, and how many variables they are."""
     if is_enumerable(model):
-        return EnumeratedRBM.of(model).entry_losses(rows, asked)
+        return enumerated(model).entry_losses(rows, asked)
     p = model.lower()
     both = np.stack([np.asarray(rows, np.float32), asked.astype(np.float32)], 1)
     return map_rows(

@@ -5,10 +5,9 @@ whose weights and components share parameters. Likelihoods of rows with holes, a
 are then plain sums. Small tables are learned so in less time than a compilation takes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -22,10 +21,6 @@ from undirected.models.mixed_rbm import LEAST_VARIANCE
 
 MOST_HIDDEN = 10
 """Hidden units that are enumerated."""
-LOG_PRECISIONS = (-5.0, 4.6)
-"""Bounds of the log-precision of a standardised unit given the hidden ones: variance 0.01 up."""
-WEAK = 0.05
-"""Penalty of biases, which keeps states that are never seen at a finite cost."""
 MOST_NUMBERS = 2**22
 """Numbers that one chunk of rows may take."""
 
@@ -81,6 +76,17 @@ class Visible:
     def continuous(self) -> int:
         """Number of continuous units."""
         return self.size - self.discrete
+
+    @property
+    def real(self) -> slice:
+        """The real units, which come before the nonnegative ones."""
+        return slice(self.discrete, self.size - int(self.is_positive.sum()))
+
+    @property
+    def real_variables(self) -> slice:
+        """The real variables."""
+        first = len(self.widths) - self.continuous
+        return slice(first, len(self.widths) - int(self.is_positive.sum()))
 
     def spread(self, values: Float[np.ndarray, "*b G"]) -> Float[np.ndarray, "*b V"]:
         """A number of each variable at all of its units."""
@@ -277,7 +283,7 @@ class EnumeratedRBM:
         for g in np.flatnonzero(which.any(0)).tolist():
             some = which[:, g]
             with np.errstate(divide="ignore"):  # states of no weight
-                logs = np.log(posterior[some]) + self._logs(v[some], g)
+                logs = np.log(posterior[some]) + self._logs(v[some], g, [k[some] for k in known])
             losses[some] -= log_sum(logs)[0][:, 0]
         return losses, which.sum(1).astype(float)
 
@@ -294,8 +300,10 @@ class EnumeratedRBM:
             found.append(own)
         return np.concatenate(found)
 
-    def _logs(self, v: np.ndarray, variable: int) -> Float[np.ndarray, "rows S"]:
-        """log p(v_g | h) of one variable, for every hidden state."""
+    def _logs(
+        self, v: np.ndarray, variable: int, known: Sequence[np.ndarray] | None = None
+    ) -> Float[np.ndarray, "rows S"]:
+        """log p(v_g | h) of one variable, for every hidden state, whatever else is known."""
         at = self.visible.units(variable)
         logs = v[:, at] @ self.fields[:, at].T - self.log_sums[:, variable]
         if (line := at.start - self.visible.discrete) >= 0:
@@ -308,8 +316,12 @@ class EnumeratedRBM:
         """Independent exact samples of visible and hidden units given the known ones of a row."""
         shares = log_sum(self.joint(*self.visible.observed(row[None])))[1][0]
         chosen = rng.choice(len(shares), count, p=shares)
-        v = self.visible.draw(self.fields[chosen], self.variance, rng)
+        v = self._draw(row, chosen, rng)
         return np.concatenate([np.where(np.isnan(row), v, row), self.states[chosen]], 1)
+
+    def _draw(self, row: np.ndarray, chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Visible units given hidden states."""
+        return self.visible.draw(self.fields[chosen], self.variance, rng)
 
     def _chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         size = max(1, MOST_NUMBERS // len(self.states))
@@ -318,96 +330,24 @@ class EnumeratedRBM:
 
     def slope(self, v: np.ndarray, seen: np.ndarray) -> tuple[float, list[np.ndarray]]:
         """The log-likelihood of rows, and its gradient by W, b, log 1 / s^2 and c."""
-        joint, (means, squares) = self.joint(v, seen), self.moments
-        total, posterior = log_sum(joint)
-        prior = len(joint) * np.exp(self.log_weights)
+        total, posterior = log_sum(self.joint(v, seen))
+        prior = len(v) * np.exp(self.log_weights)
+        gap, second = self._gaps(v, seen, posterior, prior)
+        return float(total.sum()), self._moved(gap, second, posterior, prior)
+
+    def _gaps(
+        self, v: np.ndarray, seen: np.ndarray, posterior: np.ndarray, prior: np.ndarray
+    ) -> tuple[Float[np.ndarray, "S V"], Float[np.ndarray, " C"]]:
+        """Moments of rows less those of the model: of units with states, and of squares."""
+        means, squares = self.moments
         unseen = self.visible.spread(posterior.T @ (1 - seen)) - prior[:, None]
-        gap = posterior.T @ v + unseen * means
         at = slice(self.visible.discrete, None)
         second = (v[:, at] ** 2).sum(0) + (unseen[:, at] * squares).sum(0)
+        return posterior.T @ v + unseen * means, second
+
+    def _moved(
+        self, gap: np.ndarray, second: np.ndarray, posterior: np.ndarray, prior: np.ndarray
+    ) -> list[np.ndarray]:
+        """The gradient by W, b, log 1 / s^2 and c."""
         moved = [gap.T @ self.states, gap.sum(0), -0.5 * np.exp(self.log_precision) * second]
-        return float(total.sum()), [*moved, (posterior.sum(0) - prior) @ self.states]
-
-
-def fit_enumerated(
-    columns: Any,
-    rows: Float[np.ndarray, "rows V"],
-    n_hidden: int,
-    rng: np.random.RandomState,
-    *,
-    alpha: float = 1.0,
-    max_iter: int = 200,
-    on_step: Callable[[int, float], None] | None = None,
-) -> tuple[MixedRBM, int]:
-    """The most probable `MixedRBM` under a normal prior of variance 1 / alpha on its weights.
-
-    Args:
-        columns: what each column is, as `MixedRBM.create` takes it.
-        rows: of units, NaN where one is missing.
-        n_hidden: hidden units, up to 10.
-        rng: of the first weights.
-        alpha: the penalty of the squared weights is half of it.
-        max_iter: most iterations of L-BFGS.
-        on_step: told the number of an iteration, and the penalised log-likelihood per row.
-
-    Returns:
-        The model, and the iterations.
-    """
-    visible = Visible(TableUnits.of(columns))
-    v, seen = visible.observed(rows)
-    C, at = visible.continuous, visible.discrete
-    share = (v[:, :at].sum(0) + 0.5) / (visible.spread(seen.sum(0))[:at] + 1.0)
-    alone = visible.spread(visible.is_binary)[:at]
-    bias = np.log(share) - np.where(alone, np.log1p(-share), 0.0)
-    weights = rng.normal(0, 0.3, (visible.size, n_hidden))
-    first = [weights, np.concatenate([bias, np.zeros(C)]), np.zeros(C), np.zeros(n_hidden)]
-
-    def value(parts: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
-        return EnumeratedRBM(visible, *parts).slope(v, seen)
-
-    bounds = [LOG_PRECISIONS if part is first[2] else (None, None) for part in first]
-    penalties = [alpha, WEAK, 0.0, WEAK]
-    parts, steps = maximise(value, first, penalties, len(rows), max_iter, bounds, on_step)
-    return EnumeratedRBM(visible, *parts).model(), steps
-
-
-def maximise(
-    value: Callable[[list[np.ndarray]], tuple[float, list[np.ndarray]]],
-    first: list[np.ndarray],
-    penalties: Sequence[float],
-    rows: int,
-    max_iter: int,
-    bounds: Sequence[tuple[float | None, float | None]],
-    on_step: Callable[[int, float], None] | None = None,
-) -> tuple[list[np.ndarray], int]:
-    """L-BFGS from `first` on a penalised log-likelihood; returns the parameters and the steps."""
-    from scipy.optimize import minimize  # answers do without these, and they take a while to load
-    from threadpoolctl import threadpool_limits
-
-    ends = np.cumsum([part.size for part in first])[:-1]
-
-    def split(flat: np.ndarray) -> list[np.ndarray]:
-        pieces = np.split(flat, ends)
-        return [p.reshape(f.shape) for p, f in zip(pieces, first, strict=True)]
-
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = split(flat)
-        total, slopes = value(parts)
-        for part, slope, penalty in zip(parts, slopes, penalties, strict=True):
-            total -= 0.5 * penalty * float((part**2).sum())
-            slope -= penalty * part
-        return -total / rows, -np.concatenate([slope.ravel() for slope in slopes]) / rows
-
-    start = np.concatenate([part.ravel() for part in first])
-    each = [b for b, part in zip(bounds, first, strict=True) for _ in range(part.size)]
-    steps = count(1)
-
-    def tell(intermediate_result: Any) -> None:
-        if on_step is not None:
-            on_step(next(steps), -float(intermediate_result.fun))
-
-    options = {"maxiter": max_iter}
-    how = {"method": "L-BFGS-B", "bounds": each, "options": options, "callback": tell}
-    with threadpool_limits(1):  # products this small are slower in threads
-        found = minimize(loss, start, jac=True, **how)
-    return split(found.x), max(1, int(found.nit))
+        return [*moved, (posterior.sum(0) - prior) @ self.states]

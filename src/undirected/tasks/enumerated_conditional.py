@@ -9,14 +9,8 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from undirected.core.table_units import TableUnits
-from undirected.tasks.enumerated import (
-    MOST_NUMBERS,
-    WEAK,
-    Visible,
-    hidden_states,
-    log_sum,
-    maximise,
-)
+from undirected.tasks.enumerated import MOST_NUMBERS, Visible, hidden_states, log_sum
+from undirected.tasks.enumerated_learning import WEAK, maximise
 
 
 @dataclass(frozen=True, eq=False)

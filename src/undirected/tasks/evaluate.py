@@ -31,7 +31,8 @@ from undirected.inference import Elimination, Exact, Transfer
 from undirected.models import ModelPath
 from undirected.tasks.choose import asks_entries, check_model, kernel_for, path_to
 from undirected.tasks.entries import entry_bits
-from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
+from undirected.tasks.enumerated import is_enumerable
+from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.rows import unit_rows
 
 METHODS = ("auto", "exact", "ais")
@@ -134,7 +135,7 @@ def log_partition(
     check_lowerable("log_partition", model)
     why = ""
     if method != "ais" and is_enumerable(model):
-        return _exactly(EnumeratedRBM.of(model).log_z)
+        return _exactly(enumerated(model).log_z)
     if method != "ais":
         log_z, why = _exact(model)
         if log_z is not None:
@@ -197,7 +198,7 @@ def evaluate(
     complete = values[~np.isnan(values).any(1)]
     known = len(complete) > 0 and isinstance(model, Marginal | Conditionals)
     if method in ("auto", "exact") and is_enumerable(model):
-        exact = EnumeratedRBM.of(model)
+        exact = enumerated(model)
         log_z = _exactly(exact.log_z)
         found, sums = mean(exact.log_likelihood(values)), "exact"
         pseudo = mean(exact.pseudo_log_likelihood(complete)) if known else None

@@ -26,7 +26,8 @@ from undirected.factors import Squares
 from undirected.inference import Elimination, Exact, Inference, MaxProduct, MeanField, SumProduct
 from undirected.inference.mixed_messages import suits as takes_lines
 from undirected.tasks.choose import check_model, kernel_for
-from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
+from undirected.tasks.enumerated import is_enumerable
+from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.few_missing import answer_few, few_missing, takes_few
 from undirected.tasks.rows import (
     clamped_start,
@@ -175,7 +176,7 @@ def answer_rows(
     check_key("query", key, seed)
     values = unit_rows("query", model, rows)
     if method in ("auto", "exact") and is_enumerable(model):
-        means, std = EnumeratedRBM.of(model).answers(values)
+        means, std = enumerated(model).answers(values)
         return Answers(means, np.full(len(values), int(Status.CONVERGED)), std)
     options = {"key": make_key("query", key, seed), "budget": budget, "mesh": mesh}
     if method in ("auto", "exact") and takes_few(model):

@@ -16,7 +16,8 @@ from undirected.inference.elimination import state_levels
 from undirected.inference.networks.orders import eliminate, neighbours
 from undirected.sampling import Alternating, Gibbs, SwendsenWang
 from undirected.tasks.choose import check_model, kernel_for
-from undirected.tasks.enumerated import EnumeratedRBM, is_enumerable
+from undirected.tasks.enumerated import is_enumerable
+from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.rows import evidence_units
 
 MOST_WORK = 22.0
@@ -90,7 +91,7 @@ def sampler_for(model: Any, row: Float[np.ndarray, " v"]) -> Sampler:
 
         def enumerate_states(count: int, key: Key[Array, ""]) -> Array:
             rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-            return jnp.asarray(EnumeratedRBM.of(model).draw(row, count, rng), jnp.float32)
+            return jnp.asarray(enumerated(model).draw(row, count, rng), jnp.float32)
 
         return Sampler(None, "exact draws: the hidden states can be enumerated", enumerate_states)
     p = _discrete(model)

@@ -46,7 +46,8 @@ from undirected.models import (
 from undirected.tasks.choose import asks_entries, kernel_for
 from undirected.tasks.conditional_columns import given_and_asked, pairs
 from undirected.tasks.entries import entry_bits
-from undirected.tasks.enumerated import MOST_HIDDEN, fit_enumerated, hidden_for
+from undirected.tasks.enumerated import MOST_HIDDEN, hidden_for
+from undirected.tasks.enumerated_learning import fit_enumerated
 from undirected.tasks.learn import falling_adam, objective_for
 
 LAYERS = 10
