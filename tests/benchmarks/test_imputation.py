@@ -55,7 +55,7 @@ def test_scores_are_those_of_the_hidden_cells():
 def test_imputers_answer_and_ours_knows_what_goes_together(monkeypatch):
     makers = {k: v for k, v in imputation.imputers().items() if k in (COMMON, NEIGHBOURS, LINEAR)}
     monkeypatch.setattr(imputation, "imputers", lambda: makers)
-    monkeypatch.setattr(imputation, "SPLITS", 2)
+    monkeypatch.setattr(imputation, "SPLITS", range(2))
     both = imputation.compare(small(), 0.3)
     found = {name: imputation.mean_score(scores) for name, scores in both.items()}
     runs = [

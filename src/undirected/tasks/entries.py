@@ -17,6 +17,7 @@ from undirected.evaluation.estimate import ratio
 from undirected.inference import SumProduct
 from undirected.inference.mixed_messages import log_beliefs
 from undirected.inference.mixed_messages import suits as takes_lines
+from undirected.tasks.choose import asks_entries
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
 
@@ -84,6 +85,11 @@ def in_turns(
     return np.tile(rows, (turns, 1)), asked.reshape(-1, rows.shape[1])
 
 
+def scores_entries(model: Any) -> bool:
+    """Whether `entry_bits` takes a model: hidden states are few, or messages reach its entries."""
+    return is_enumerable(model) or asks_entries(model)
+
+
 def entry_bits(
     model: Any, rows: Float[np.ndarray, "rows v"], *, share: float = SHARE, seed: int = 0
 ) -> Estimate:
@@ -92,7 +98,7 @@ def entry_bits(
     By belief propagation; exactly where the hidden states are few.
 
     Args:
-        model: one that `asks_entries`.
+        model: one that `scores_entries` takes.
         rows: rows over the visible units, NaN where an entry is missing; of very many, the first,
             of few, every observed entry in its turn.
         share: of the observed entries that are hidden at once.

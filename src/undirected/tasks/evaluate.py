@@ -29,8 +29,8 @@ from undirected.evaluation import (
 from undirected.evaluation.estimate import mean
 from undirected.inference import Elimination, Exact, Transfer
 from undirected.models import ModelPath
-from undirected.tasks.choose import asks_entries, check_model, kernel_for, path_to
-from undirected.tasks.entries import entry_bits
+from undirected.tasks.choose import check_model, kernel_for, path_to
+from undirected.tasks.entries import entry_bits, scores_entries
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.rows import unit_rows
@@ -208,7 +208,7 @@ def evaluate(
         found, sums = _likelihood(model, values, log_z.value, own, second, **settings)
         pseudo = pseudo_log_likelihood(model, complete) if known else None
     ask = len(complete) < len(values) if entries is None else entries
-    held_out = entry_bits(model, values) if ask and asks_entries(model) else None
+    held_out = entry_bits(model, values) if ask and scores_entries(model) else None
     return Evaluation(found, log_z, pseudo, sums, len(values), len(complete), held_out)
 
 

@@ -43,9 +43,9 @@ from undirected.models import (
     Potts,
     SemiRestrictedBM,
 )
-from undirected.tasks.choose import asks_entries, kernel_for
+from undirected.tasks.choose import kernel_for
 from undirected.tasks.conditional_columns import given_and_asked, pairs
-from undirected.tasks.entries import entry_bits
+from undirected.tasks.entries import entry_bits, scores_entries
 from undirected.tasks.enumerated import MOST_HIDDEN, hidden_for
 from undirected.tasks.enumerated_learning import fit_enumerated
 from undirected.tasks.learn import falling_adam, objective_for
@@ -276,7 +276,7 @@ def _judge(valid: Float[np.ndarray, "rows v"]) -> Callable[[Any, Any], float]:
 
     def score(model: Any, _: Any) -> float:
         model = model.model if isinstance(model, QueryNetwork) else model
-        if asks_entries(model):
+        if scores_entries(model):
             return -entry_bits(model, some).mean
         if isinstance(model, Marginal | Conditionals) and len(complete):
             return pseudo_log_likelihood(model, complete).mean
