@@ -31,13 +31,13 @@ def main() -> None:
 
 def markdown_of(records: Sequence[Mapping[str, Any]]) -> str:
     """The page of the documentation of one benchmark: that of speed, or one with its own page."""
-    from benchmarks import families, imputation
+    from benchmarks import families, imputation, spin_glass
     from benchmarks.uai import page as uai  # which draws with what is here
 
     name = records[0]["experiment"].split("/")[-1]
     if name in ("families", "uai"):
         return {"families": families, "uai": uai}[name].markdown(*records)
-    own = {"tables": tables, "imputation": imputation}
+    own = {"tables": tables, "imputation": imputation, "spin_glass": spin_glass}
     return own[name].markdown(records[0]) if name in own else markdown(records)
 
 

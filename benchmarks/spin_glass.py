@@ -1,0 +1,196 @@
+"""`python -m benchmarks spin_glass`: ground states of three-dimensional glasses.
+
+Couplings are +1 and -1; 10 instances each of 8^3, 10^3 and 12^3 spins have putative energies.
+`un.anneal` cools replicas 32 to a word and combines them; the annealers of dwave-samplers and
+OpenJij get as many CPU seconds. And parallel tempering with and without cluster moves between
+replicas, at equal sweeps: the energy above the ground state that its coldest replicas still have.
+"""
+
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+import undirected as un
+from benchmarks.environments import prepare
+from benchmarks.saving import make_record, save
+from undirected.core.errors import DataNotFound
+from undirected.data.cache import find
+from undirected.experiments.record import Row
+from undirected.report.markdown import table
+from undirected.sampling import ladder
+
+TITLE = "Ground states of spin glasses"
+OURS, PEERS = "un.anneal", {"dwave": "dwave-samplers", "openjij": "OpenJij"}
+FOUND, SECONDS = "ground states found (%)", "CPU seconds, those of failures included"
+ABOVE = "energy above the ground state, per spin"
+PLAIN, MOVED = "parallel tempering", "parallel tempering, cluster moves"
+GOAL = 95.0
+COLDEST, HOTTEST, RUNGS, CHAINS = 3.0, 0.3, 16, 8
+"""Inverse temperatures at the ends of the ladder of parallel tempering, its rungs and chains."""
+
+
+class Glass(NamedTuple):
+    """E = -sum_ij J_ij s_i s_j, and the lowest energy known."""
+
+    edges: np.ndarray
+    J: np.ndarray
+    ground: float
+
+    @property
+    def spins(self) -> int:
+        return int(self.edges.max()) + 1
+
+    def model(self, beta: float = 1.0) -> un.Ising:
+        graph = un.graph.from_edges(self.spins, self.edges)
+        return un.Ising.from_spins(
+            jnp.asarray(beta * self.J, jnp.float32), jnp.zeros(self.spins), graph
+        )
+
+    def energy(self, s: np.ndarray) -> np.ndarray:
+        """Of states of spins -1 and 1."""
+        i, j = self.edges.T
+        return -(s[..., i] * s[..., j]) @ self.J
+
+
+def glasses(side: int, count: int) -> list[Glass]:
+    """The first instances of a size."""
+    file = find("spin_glass_3d.npz")
+    if file is None:
+        raise DataNotFound(
+            "spin_glass_3d.npz: not found; put it into the folder that UNDIRECTED_DATA names"
+        )
+    with np.load(file) as found:
+        parts = found[f"J_{side}"][:count], found[f"ground_{side}"][:count]
+        edges = found[f"edges_{side}"]
+    return [Glass(edges, J, float(ground)) for J, ground in zip(*parts, strict=True)]
+
+
+def main(quick: bool, only: str, out: Path) -> None:
+    """Run the sizes whose name contains a word, and write a record."""
+    began, rows = time.perf_counter(), []
+    count, limit, steps = (2, 10.0, 100) if quick else (10, 60.0, 2000)
+    for side in (8,) if quick else (8, 10, 12):
+        case = f"{side}x{side}x{side}"
+        if only in case:
+            some = glasses(side, count)
+            rows += ground_rows(case, some, limit)
+            rows += tempering_rows(case, some, steps)
+    profile = "quick" if quick else "full"
+    config = {"seconds": limit, "steps": steps, "rungs": RUNGS, "chains": CHAINS}
+    seconds = time.perf_counter() - began
+    notes = list(goals(rows))
+    record = make_record("spin_glass", profile, config, seconds, rows, TITLE, notes)
+    save(record, out / f"spin_glass-{profile}.json")
+    print("\n".join(notes))
+
+
+def ground_rows(case: str, some: list[Glass], limit: float) -> list[Row]:
+    """Who finds the ground states, and in what time."""
+    contestants = {OURS: partial(by_us, limit=limit)}
+    for peer, name in PEERS.items():
+        home = prepare(peer, Path("build/peers").absolute())
+        if home.python is None:
+            print(f"{name}: no result: {home.problem}")
+        else:
+            contestants[name] = partial(by_peer, peer, home.python, limit=limit)
+    rows = []
+    for name, work in contestants.items():
+        found = [work(glass) for glass in some]
+        energies, seconds = (np.array(part) for part in zip(*found, strict=True))
+        above = energies - [glass.ground for glass in some]
+        told = {
+            FOUND: (100 * float((above <= 1e-3).mean()), "higher"),
+            ABOVE: (float(above.mean()) / some[0].spins, "lower"),
+            SECONDS: (float(seconds.mean()), "lower"),
+        }
+        for metric, (value, better) in told.items():
+            rows.append(Row(case, name, metric, value, n=len(some), better=better))
+        print(f"{case}, {name}: {told[FOUND][0]:.0f} % found, {seconds.mean():.1f} s", flush=True)
+    return rows
+
+
+def by_us(glass: Glass, limit: float) -> tuple[float, float]:
+    """The lowest energy found and the CPU seconds taken, compilation included."""
+    began = time.process_time()
+    how: dict[str, Any] = {"rounds": 10_000, "seconds": limit, "target": glass.ground + 1e-3}
+    found = un.anneal(glass.model(), seed=0, **how)
+    return float(glass.energy(2 * found.x - 1)), time.process_time() - began
+
+
+def by_peer(peer: str, python: Path, glass: Glass, limit: float) -> tuple[float, float]:
+    """The same by the annealer of another program, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "glass.npz"
+        np.savez(file, edges=glass.edges, J=glass.J)
+        script = Path(__file__).parent / "peers" / "annealers.py"
+        command = [python, script, peer, file, limit, glass.ground]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{peer}: {done.stderr.strip()[-300:]}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found["energy"], found["seconds"]
+
+
+def tempering_rows(case: str, some: list[Glass], steps: int) -> list[Row]:
+    """The lowest energies that replicas at the coldest rung reach in so many sweeps."""
+    rows = []
+    kernels = {PLAIN: un.Gibbs(), MOVED: un.Houdayer(un.Gibbs())}
+    for name, kernel in kernels.items():
+        lowest = np.array([coldest(kernel, glass, steps) for glass in some])
+        above = (lowest - [glass.ground for glass in some]) / some[0].spins
+        error = float(above.std(ddof=1) / np.sqrt(len(above))) if len(above) > 1 else None
+        mean = float(above.mean())
+        rows.append(Row(case, name, ABOVE, mean, stderr=error, n=len(some), better="lower"))
+        print(f"{case}, {name}: {mean:.5f} above the ground state per spin", flush=True)
+    return rows
+
+
+def coldest(kernel: Any, glass: Glass, steps: int) -> float:
+    """The lowest energy of the chains at the coldest rung, over twenty looks."""
+    model, looks = glass.model(COLDEST), 20
+    betas = ladder(HOTTEST / COLDEST, RUNGS)
+    pt = un.ParallelTempering(kernel, un.tempered, betas)
+    found = un.run_chains(
+        pt, model, chains=CHAINS, samples=looks, thin=max(1, steps // looks), seed=0
+    )
+    return float(glass.energy(2 * np.asarray(found.x) - 1).min())
+
+
+def goals(rows: list[Row]) -> Iterator[str]:
+    """What was reached."""
+    values = {(row.case, row.method, row.metric): row.ours or 0.0 for row in rows}
+    for case in dict.fromkeys(row.case for row in rows):
+        ours = values[case, OURS, FOUND]
+        word = "reached" if ours >= GOAL else "not reached"
+        yield f"{case}: {ours:.0f} % of the ground states found; goal {GOAL:g}: {word}."
+        for name in PEERS.values():
+            if (case, name, FOUND) in values:
+                yield f"{case}: {name} finds {values[case, name, FOUND]:.0f} %."
+        plain, moved = (values[case, name, ABOVE] for name in (PLAIN, MOVED))
+        word = "lower" if moved < plain else "not lower"
+        yield f"{case}: with cluster moves tempering ends {word}: {moved:.5f} above, {plain:.5f}."
+
+
+INTRODUCTION = """\
+`make bench ARGS=spin_glass` looks for the ground states of three-dimensional glasses whose
+couplings are +1 and -1; the lowest energies known of them are published. `un.anneal` and the
+annealers of dwave-samplers and OpenJij stop at that energy, or after as many seconds. Parallel
+tempering makes as many sweeps with cluster moves between its replicas as without. The numbers are
+those of the committed record; this page is written from it by
+`python -m benchmarks.page results/benchmarks/spin_glass-full.json --docs docs/glasses.md`.
+"""
+
+
+def markdown(record: Mapping[str, Any]) -> str:
+    """The page of the documentation, written from the record."""
+    parts = [f"# {TITLE}", "", INTRODUCTION, f"On {record['device']}.", ""]
+    parts += [f"- {note}" for note in record.get("notes", ())]
+    return "\n".join([*parts, "", table(record)])
