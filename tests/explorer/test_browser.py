@@ -157,6 +157,13 @@ def test_a_large_model_is_small_enough_and_uses_vectors(visit, files):
     np.testing.assert_allclose(found, unary[:784], atol=1e-5)
     page.wait_for_function("() => document.querySelector('.pace').textContent")
     assert "frames a second" in page.locator(".pace").inner_text()
+    units = page.get_by_role("application", name=re.compile("hidden units"))
+    units.focus()
+    for _ in range(30):  # far below the part of the units that is in view
+        units.press("ArrowDown")
+    frame, view = page.locator(".mark.here"), page.locator(".filters").bounding_box()
+    box = frame.bounding_box()
+    assert frame.is_visible() and view["y"] <= box["y"] < view["y"] + view["height"]
 
 
 def test_pixels_and_hidden_units_by_keyboard(visit):
@@ -179,6 +186,43 @@ def test_pixels_and_hidden_units_by_keyboard(visit):
     np.testing.assert_allclose(found, unary[:16], atol=2e-4)  # first messages of a held unit differ
     units.press("Enter")
     assert "Unit 2: held off" in page.locator("main").inner_text()
+
+
+UNITS = """() => {
+  const { unitCanvas, shade, beliefs } = document.getElementById('app').view;
+  const read = (canvas) => Array.from(
+    canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data);
+  return { filters: read(unitCanvas), veil: read(shade), hidden: Array.from(beliefs.bp.hidden) };
+}"""
+
+
+def test_hidden_units_show_their_weights_and_how_much_they_are_on(visit):
+    """Five filters of 4x4 pixels, each to its largest weight; a veil where a unit is off."""
+    page = visit("image", color_scheme="light")
+    settled(page)
+    found = page.evaluate(UNITS)
+    weights = np.asarray(picture_model().weights).reshape(4, 4, 5)
+    share = weights / np.abs(weights).max((0, 1))
+    share = np.round(127.5 + 127.5 * share) / 127.5 - 1  # in 256 steps
+    paper, ends = np.array([252, 252, 250]), {1: [8, 88, 158], -1: [217, 95, 14]}
+    filters = np.reshape(found["filters"], (6, 5, 6, 4))
+    for (row, col, j), x in np.ndenumerate(share):
+        colour = paper + abs(x) * (np.array(ends[1 if x > 0 else -1]) - paper)
+        np.testing.assert_allclose(filters[row + 1, j, col + 1, :3], colour, atol=0.51)
+    veil = np.reshape(found["veil"], (5, 4))[:, 3]
+    np.testing.assert_allclose(veil, 255 * 0.88 * (1 - np.array(found["hidden"])), atol=0.51)
+    assert np.ptp(found["hidden"]) > 0.2
+    marks = page.locator(".mark:not(.here)")
+    assert marks.count() == 0
+    units = page.get_by_role("application", name=re.compile("hidden units"))
+    for how in ("on", "off"):
+        units.click()  # in the middle, the third
+        assert marks.get_attribute("class") == f"mark {how}"
+        box, frame = units.bounding_box(), marks.bounding_box()
+        assert frame["x"] == pytest.approx(box["x"] + 0.4 * box["width"], abs=1)
+        assert frame["width"] == pytest.approx(0.2 * box["width"], abs=1)
+    page.get_by_role("button", name="Clear").click()
+    assert marks.count() == 0
 
 
 PIXEL = """([label, x, y]) => {

@@ -1393,7 +1393,11 @@ class Chains extends Run {
     this.betas = Array.from({ length: chains }, (_, k) =>
       tempered ? 1 - (0.7 * k) / Math.max(chains - 1, 1) : 1,
     );
-    this.chains = this.betas.map(() => ({ v: this._draw(null, 1), h: new Float64Array(model.J) }));
+    this.chains = this.betas.map(() => ({
+      v: this._draw(null, 1),
+      f: null, // fields of the hidden units given v, where they are known
+      h: new Float64Array(model.J),
+    }));
     this.sums = {
       mean: new Float64Array(model.n),
       second: new Float64Array(model.n),
@@ -1406,6 +1410,10 @@ class Chains extends Run {
   /** The visible state of a chain that counts. */
   state(number = 0) {
     return this.chains[number].v;
+  }
+
+  _fields(chain) {
+    return (chain.f ??= this.model.hiddenFields(chain.v));
   }
 
   _draw(f, beta) {
@@ -1447,15 +1455,14 @@ class Chains extends Run {
   }
 
   step() {
-    const { model, known } = this;
     this.rounds += 1;
     this.chains.forEach((chain, k) => {
       const beta = this.betas[k],
-        fields = model.hiddenFields(chain.v);
+        fields = this._fields(chain);
       this._drawHidden(fields, beta, chain.h);
-      const f = model.visibleFields(chain.h);
+      const f = this.model.visibleFields(chain.h);
       if (beta === 1 && this.rounds > this.burnIn) this._collect(f, fields);
-      chain.v = this._draw(f, beta);
+      [chain.v, chain.f] = [this._draw(f, beta), null];
     });
     if (this.tempered) this._exchange();
     return (this.change = 1 / Math.sqrt(Math.max(this.weight, 1)));
@@ -1475,8 +1482,9 @@ class Chains extends Run {
     this.weight += 1;
   }
 
-  _value({ v, h }) {
-    const f = this.model.hiddenFields(v);
+  _value(chain) {
+    const { v, h } = chain,
+      f = this._fields(chain);
     let total = 0;
     for (let j = 0; j < f.length; j++) total += h[j] * f[j];
     for (let u = 0; u < v.length; u++)
@@ -1485,12 +1493,9 @@ class Chains extends Run {
   }
 
   _exchange() {
-    for (const chain of this.chains)
-      this._drawHidden(
-        this.model.hiddenFields(chain.v),
-        this.betas[this.chains.indexOf(chain)],
-        chain.h,
-      );
+    this.chains.forEach((chain, k) =>
+      this._drawHidden(this._fields(chain), this.betas[k], chain.h),
+    );
     for (let k = this.rounds % 2; k + 1 < this.chains.length; k += 2) {
       const [a, b] = [this.chains[k], this.chains[k + 1]];
       const log = (this.betas[k] - this.betas[k + 1]) * (this._value(b) - this._value(a));
@@ -1511,7 +1516,7 @@ class Chains extends Run {
       for (let k = 0; k < count; k++) {
         this.chains[k].v.forEach((x, u) => (mean[u] += x / count));
         model
-          .hiddenMeans(model.hiddenFields(this.chains[k].v), known)
+          .hiddenMeans(this._fields(this.chains[k]), known)
           .forEach((x, j) => (h[j] += x / count));
       }
       mean.forEach((m, u) => (variance[u] = Math.max(m * (1 - m), 0)));
