@@ -32,6 +32,7 @@ pytestmark = [
 ]
 PAGES = ["image", "table", "network", "film", "rows"]
 SETTLED = "() => document.getElementById('app').view.runs.settled"
+WORKED_OUT = "() => document.getElementById('app').view.settled"
 
 
 def picture_model():
@@ -298,6 +299,7 @@ def test_a_network_is_asked_by_click_and_played(visit):
     call = page.get_by_role("button", name=re.compile("^call:"))
     call.press("Enter")
     call.press("Enter")
+    page.wait_for_function(WORKED_OUT)
     assert "known to be 1" in call.get_attribute("aria-label")
     exact = un.query(alarm(), given={"call": 1}, method="exact")
     text = page.locator("tr", has=page.locator("th", has_text="burglary")).inner_text()
@@ -310,6 +312,28 @@ def test_a_network_is_asked_by_click_and_played(visit):
     page.get_by_label("Fast").check()
     page.get_by_role("button", name="Play").click()
     page.wait_for_function("() => document.getElementById('app').view.run.done")
+
+
+WIDE_GRID = """() => {
+  const { view } = document.getElementById('app');
+  return { shown: document.querySelector('.numbers').innerText, logZ: view.exact.logZ() };
+}"""
+
+
+def test_a_grid_that_takes_long_is_worked_out_between_frames(visit):
+    """Ising spins on 14x14, all couplings 0: log Z is 196 log 2, and the page draws meanwhile."""
+    page = visit("network")
+    pairs = [(r * 14 + c, r * 14 + c + 1) for r in range(14) for c in range(13)]
+    pairs += [(r * 14 + c, r * 14 + c + 14) for r in range(13) for c in range(14)]
+    scopes = "\n".join(f"2 {a} {b}" for a, b in pairs)
+    tables = "\n".join(["4 1 1 1 1"] * len(pairs))
+    text = f"MARKOV\n196\n{' '.join(['2'] * 196)}\n{len(pairs)}\n{scopes}\n{tables}\n"
+    page.evaluate(DROP, ["grid.uai", text, 0])
+    page.wait_for_selector("h2:has-text('grid.uai')")
+    page.wait_for_function(WORKED_OUT)
+    found = page.evaluate(WIDE_GRID)
+    assert found["logZ"] == pytest.approx(196 * np.log(2), rel=1e-12)
+    assert f"{196 * np.log(2):.7g}" in found["shown"]
 
 
 DROP = """([name, text, size]) => {
@@ -336,6 +360,7 @@ def test_files_that_are_dropped(visit, text, size, complaint):
     page.evaluate(DROP, ["mine.uai", text, size])
     if complaint is None:
         page.wait_for_selector("h2:has-text('mine.uai')")
+        page.wait_for_function(WORKED_OUT)
         assert page.evaluate("document.getElementById('app').view.model.cards") == [2, 3]
         shown = page.locator(".numbers").first.inner_text()
         assert f"{np.log(21):.6g}"[:6] in shown

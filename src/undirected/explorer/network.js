@@ -1,6 +1,6 @@
 /** Factor graphs: the graph drawn, evidence by click, messages round by round, Bethe beside exact. */
 
-import { FactorGraph, eliminationOrder, parseUai } from "./inference.js";
+import { parseUai } from "./inference.js";
 import { Frames, choice, digits, el, layout, percent, statusOf, svgEl } from "./dom.js";
 
 const WIDE = 720,
@@ -8,6 +8,8 @@ const WIDE = 720,
   MARGIN = 36;
 const MOST_BYTES = 8 * 2 ** 20;
 const SPEEDS = { slow: "Slow", normal: "Normal", fast: "Fast" };
+const AT_ONCE = 50, // milliseconds of work before a frame is drawn in between
+  SLICE = 12; // and then in every frame
 const MILLISECONDS = { slow: 1600, normal: 700, fast: 180 };
 
 export class NetworkView {
@@ -18,10 +20,11 @@ export class NetworkView {
     this.speed = "normal";
     this.method = "bp";
     this.view = el("main", { class: "network-view" });
+    this._frames = new Frames(() => this._animate());
+    this._slices = new Frames(() => this.root.isConnected && this._work(SLICE));
     this._open(model, payload.columns);
     const state = this.root.keep.read();
     if (state?.evidence) this._restore(state);
-    this._frames = new Frames(() => this._animate());
   }
 
   name(v) {
@@ -38,13 +41,11 @@ export class NetworkView {
   _open(model, columns) {
     Object.assign(this, { model, columns, evidence: {} });
     this.places = layOut(model);
-    this.affordable = eliminationOrder(model, {}, FactorGraph.MOST_ENTRIES).order !== null;
     this.view.replaceChildren(
       el("section", { "aria-labelledby": "graph-title" }, ...this._graphPart()),
       el("aside", {}, this._residuals(), this._answers()),
     );
-    this._begin();
-    this.finish();
+    this._begin(true);
   }
 
   _graphPart() {
@@ -343,16 +344,14 @@ export class NetworkView {
 
   know(evidence) {
     this.evidence = evidence;
-    this._begin();
-    if (!this.playing) this.finish();
+    this._begin(!this.playing);
     this.root.keep.write(this.state());
   }
 
   _damp(value) {
     this.damping = value;
     this.dampingSaid.textContent = digits(value);
-    this._begin();
-    if (!this.playing) this.finish();
+    this._begin(!this.playing);
   }
 
   /** Back to before the first message. */
@@ -368,19 +367,17 @@ export class NetworkView {
     this.dots.replaceChildren();
   }
 
-  _begin() {
+  /** Before the first message, or, to `finish`, after the last one. */
+  _begin(finish = false) {
     this.run = this.model.run("bp", this.evidence, { damping: this.damping });
     this.history = [];
-    this.exact = null;
-    if (this.affordable) {
-      try {
-        this.exact = this.model.run("exact", this.evidence).settle();
-      } catch {
-        this.exact = null;
-      }
+    this.finishing = finish;
+    try {
+      this.exact = this.model.run("exact", this.evidence);
+    } catch {
+      this.exact = null; // it would need tables that are too large
     }
-    this._show();
-    this._answerAll();
+    if (this._work(AT_ONCE)) this._slices.wake();
   }
 
   /** One round of messages. */
@@ -393,10 +390,24 @@ export class NetworkView {
     return this.run.change;
   }
 
-  finish() {
-    while (!this.run.done) this.history.push(this.run.step());
-    this._show();
-    this._answerAll();
+  /** Whether nothing is left to work out by itself. */
+  get settled() {
+    return (this.run.done || !this.finishing) && (this.exact?.done ?? true);
+  }
+
+  /** So many milliseconds of rounds, then of the exact answer; returns whether there is more. */
+  _work(milliseconds) {
+    const until = performance.now() + milliseconds,
+      wasDone = this.run.done;
+    while (!this.settled && performance.now() < until) {
+      if (this.finishing && !this.run.done) this.history.push(this.run.step());
+      else this.exact.step();
+    }
+    if (this.settled || this.run.done !== wasDone || milliseconds === AT_ONCE) {
+      this._show();
+      this._answerAll();
+    }
+    return !this.settled;
   }
 
   _toggle() {
@@ -405,6 +416,7 @@ export class NetworkView {
       return;
     }
     if (this.run.done) this._begin();
+    this.finishing = false;
     this.playing = true;
     this.playButton.textContent = "Pause";
     this.playButton.setAttribute("aria-pressed", "true");
@@ -465,10 +477,9 @@ export class NetworkView {
         .run(this.method, this.evidence, { iterations: this.method === "gibbs" ? 1500 : 500 })
         .settle(400);
     const own = run.beliefs().marginals,
-      exact = this.exact?.beliefs().marginals;
+      exact = this.exact?.done ? this.exact.beliefs().marginals : undefined;
     const logZ = run.rounds || this.method !== "bp" ? run.logZ() : NaN,
-      right = this.exact ? this.exact.logZ() : NaN;
-    const impossible = this.exact && right === -Infinity;
+      right = exact ? this.exact.logZ() : NaN;
     const name = { bp: "Bethe", mf: "mean field, a lower bound", gibbs: "Gibbs gives none" }[
       this.method
     ];
@@ -480,18 +491,17 @@ export class NetworkView {
         "tbody",
         {},
         row(`log Z, ${name}`, digits(logZ, 7)),
-        row(
-          "log Z, exact",
-          this.exact
-            ? impossible
-              ? "no state agrees with what is known"
-              : digits(right, 7)
-            : "not affordable in a page",
-        ),
+        row("log Z, exact", this._exactWords(right)),
         row("difference", digits(logZ - right, 3)),
       ),
     );
     this._table(own, exact);
+  }
+
+  _exactWords(logZ) {
+    if (!this.exact) return "not affordable in a page";
+    if (!this.exact.done) return "being worked out";
+    return logZ === -Infinity ? "no state agrees with what is known" : digits(logZ, 7);
   }
 
   _table(own, exact) {
