@@ -435,6 +435,21 @@ def test_the_tour_can_be_walked_and_left(visit):
     assert opener.evaluate("e => e === document.activeElement")
 
 
+@pytest.mark.parametrize("name", ["image", "table", "network"])
+def test_the_tour_does_not_hide_what_it_tells_of(visit, name):
+    """On a phone its card takes half of the window: what it points at is above, if it fits."""
+    page = visit(name, viewport={"width": 360, "height": 740})
+    page.get_by_role("button", name="Take the tour").click()
+    card = page.get_by_role("dialog")
+    for _ in range(int(card.get_by_text(re.compile(r"^1 of \d$")).inner_text()[-1])):
+        top = card.bounding_box()["y"]
+        box = page.locator(".pointed").bounding_box()
+        room = top - max(box["y"], 0)
+        assert box["y"] >= -1 and room >= min(box["height"], 0.4 * top)
+        card.get_by_role("button", name=re.compile("Next|Done")).click()
+    assert card.count() == 0
+
+
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize(
     ("theme", "width"), [("light", 1200), ("dark", 1200), ("light", 360), ("dark", 3840)]

@@ -521,8 +521,13 @@ function startTour(root, steps, opener) {
   );
   const point = (target) => {
     for (const node of root.querySelectorAll(".pointed")) node.classList.remove("pointed");
-    target?.classList.add("pointed");
-    target?.scrollIntoView({ block: "nearest" });
+    if (!target) return;
+    target.classList.add("pointed");
+    // Above the card, which would hide it; from its top where it is taller than the room above.
+    const below = card.offsetHeight + 28,
+      fits = target.getBoundingClientRect().height + 16 < innerHeight - below;
+    target.style.scrollMargin = `16px 0 ${below}px`;
+    target.scrollIntoView({ block: fits ? "nearest" : "start" });
   };
   const show = (k) => {
     at = k;

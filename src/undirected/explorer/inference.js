@@ -1797,22 +1797,27 @@ class GraphBP extends Run {
     );
   }
 
-  /** Messages of factor k to all of its variables. */
+  /** Messages of factor k to all of its variables: products before and after each of them. */
   _send(k) {
     const { cards, scopes, tables } = this.graph,
       scope = scopes[k],
-      into = this.toFactor[k];
+      into = this.toFactor[k],
+      before = new Float64Array(scope.length);
     const out = scope.map((v) => new Float64Array(cards[v]));
     walk(
       scope.map((v) => cards[v]),
       [],
       (at, _, digits) => {
-        const entry = tables[k][at];
-        if (entry === 0) return;
+        let product = tables[k][at];
+        if (product === 0) return;
         for (let i = 0; i < scope.length; i++) {
-          let product = entry;
-          for (let m = 0; m < scope.length; m++) if (m !== i) product *= into[m][digits[m]];
-          out[i][digits[i]] += product;
+          before[i] = product;
+          product *= into[i][digits[i]];
+        }
+        let after = 1;
+        for (let i = scope.length - 1; i >= 0; i--) {
+          out[i][digits[i]] += before[i] * after;
+          after *= into[i][digits[i]];
         }
       },
     );

@@ -104,7 +104,7 @@ export class NetworkView {
       this.title,
       this.summary,
       bar,
-      el("div", { class: "graph" }, this.drawing),
+      el("div", { class: this.model.cards.length > 40 ? "graph many" : "graph" }, this.drawing),
       this._legend(),
       this._drop(),
     ];
@@ -122,9 +122,11 @@ export class NetworkView {
         ),
         text,
       );
+    const states = ["first", "second", "third", "fourth"].slice(0, Math.max(...this.model.cards));
     return el(
       "div",
       { class: "legend" },
+      ...states.map((word, s) => dot(HUES[s], `${word} state`)),
       dot("var(--bp)", "message from a table"),
       dot("var(--mf)", "message from a variable"),
       "Large where it has just changed.",
@@ -300,6 +302,8 @@ export class NetworkView {
         onclick: () => this.cycle(v),
         onkeydown: (event) => this._nodeKey(event, v),
       },
+      svgEl("title", { text: this.name(v) }),
+      svgEl("circle", { class: "reach", r: small ? 14 : 24, fill: "transparent" }), // for fingers
       svgEl("circle", { r, fill: "var(--page)", stroke: "var(--ink)", "stroke-width": 1 }),
       ring,
       state,
@@ -490,9 +494,9 @@ export class NetworkView {
       el(
         "tbody",
         {},
-        row(`log Z, ${name}`, digits(logZ, 7)),
+        row(`log Z, ${name}`, digits(rounded(logZ), 7)),
         row("log Z, exact", this._exactWords(right)),
-        row("difference", digits(logZ - right, 3)),
+        row("difference", digits(rounded(logZ - right), 3)),
       ),
     );
     this._table(own, exact);
@@ -501,7 +505,7 @@ export class NetworkView {
   _exactWords(logZ) {
     if (!this.exact) return "not affordable in a page";
     if (!this.exact.done) return "being worked out";
-    return logZ === -Infinity ? "no state agrees with what is known" : digits(logZ, 7);
+    return logZ === -Infinity ? "no state agrees with what is known" : digits(rounded(logZ), 7);
   }
 
   _table(own, exact) {
@@ -583,6 +587,11 @@ export class NetworkView {
       },
     ];
   }
+}
+
+/** Without what the tables' own rounding leaves. */
+function rounded(x) {
+  return Math.round(x * 1e6) / 1e6;
 }
 
 function middle(points) {
