@@ -364,6 +364,9 @@ def test_files_that_are_dropped(visit, text, size, complaint):
         assert page.evaluate("document.getElementById('app').view.model.cards") == [2, 3]
         shown = page.locator(".numbers").first.inner_text()
         assert f"{np.log(21):.6g}"[:6] in shown
+        page.get_by_role("button", name=re.compile("^0:")).press("Enter")
+        again = visit("network", "#" + page.url.split("#")[1])  # a link has not the file
+        assert again.evaluate("document.getElementById('app').view.evidence") == {}
     else:
         page.wait_for_function("() => document.querySelector('.complaint').textContent !== ''")
         assert complaint in page.locator(".complaint").inner_text()

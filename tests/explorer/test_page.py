@@ -296,4 +296,4 @@ def test_the_small_print_says_how_large_a_model_is():
         "4 hidden units",
     ]
     net = un.markov_network([2, 3, 2], [((0, 1), np.ones((2, 3))), ((2,), np.ones(2))])
-    assert views.payload_of(net)["small"].startswith("FactorGraph: 3 variables, 2 tables. ")
+    assert views.payload_of(net)["small"].startswith("FactorGraph: 3 variables. ")

@@ -14,7 +14,7 @@ const MILLISECONDS = { slow: 1600, normal: 700, fast: 180 };
 
 export class NetworkView {
   constructor(root, model, payload) {
-    Object.assign(this, { root, model, payload });
+    Object.assign(this, { root, model, payload, file: null });
     this.evidence = {};
     this.damping = 0;
     this.speed = "normal";
@@ -176,6 +176,7 @@ export class NetworkView {
         throw new Error("it is compressed; unpack it first.");
       const model = parseUai(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
       if (model.cards.length === 0) throw new Error("it has no variables.");
+      this.file = file.name;
       this._open(model, null);
       this.title.textContent = file.name;
     } catch (error) {
@@ -546,7 +547,8 @@ export class NetworkView {
   // ------------------------------------------------------------ state and tour
 
   state() {
-    return { evidence: this.evidence, damping: this.damping };
+    const { evidence, damping, file } = this;
+    return file ? { file } : { evidence, damping }; // whoever has the link has not the file
   }
 
   _restore(state) {
