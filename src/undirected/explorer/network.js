@@ -303,12 +303,11 @@ export class NetworkView {
         onclick: () => this.cycle(v),
         onkeydown: (event) => this._nodeKey(event, v),
       },
-      svgEl("title", { text: this.name(v) }),
       svgEl("circle", { class: "reach", r: small ? 14 : 24, fill: "transparent" }), // for fingers
       svgEl("circle", { r, fill: "var(--page)", stroke: "var(--ink)", "stroke-width": 1 }),
       ring,
       state,
-      this.model.cards.length > 120 ? null : label,
+      this.model.cards.length > 120 ? svgEl("title", { text: this.name(v) }) : label,
     );
     return { group, ring, state, r };
   }
