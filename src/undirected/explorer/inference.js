@@ -1782,19 +1782,25 @@ class GraphBP extends Run {
     return (this.change = change);
   }
 
+  /** To each table the product of what all others say: of those before it, then of those after it. */
   _variables() {
-    const { graph } = this;
-    graph.scopes.forEach((scope, k) =>
-      scope.forEach((v, i) => {
-        const out = this.toFactor[k][i].fill(1);
-        for (const other of graph.around[v]) {
-          if (other === k) continue;
-          const from = this.toVariable[other][graph.scopes[other].indexOf(v)];
-          for (let s = 0; s < out.length; s++) out[s] *= from[s];
-          scale(out);
+    this.graph.around.forEach((tables, v) => {
+      const product = new Float64Array(this.graph.cards[v]).fill(1);
+      const pass = (k, first) => {
+        const i = this.graph.scopes[k].indexOf(v),
+          out = this.toFactor[k][i],
+          from = this.toVariable[k][i];
+        for (let s = 0; s < product.length; s++) {
+          out[s] = first ? product[s] : out[s] * product[s];
+          product[s] *= from[s];
         }
-      }),
-    );
+        scale(out);
+        scale(product);
+      };
+      for (let n = 0; n < tables.length; n++) pass(tables[n], true);
+      product.fill(1);
+      for (let n = tables.length - 1; n >= 0; n--) pass(tables[n], false);
+    });
   }
 
   /** Messages of factor k to all of its variables: products before and after each of them. */

@@ -7,6 +7,7 @@ const WIDE = 720,
   HIGH = 480,
   MARGIN = 36;
 const MOST_BYTES = 8 * 2 ** 20;
+const MOST_SQUARES = 2000; // tables that are drawn, each a square; beyond that they would hide all else
 const SPEEDS = { slow: "Slow", normal: "Normal", fast: "Fast" };
 const AT_ONCE = 50, // milliseconds of work before a frame is drawn in between
   SLICE = 12; // and then in every frame
@@ -234,7 +235,7 @@ export class NetworkView {
 
   _draw() {
     const { model, places } = this,
-      pairs = svgEl("g", {}),
+      lines = [],
       squares = svgEl("g", {});
     this.links = [];
     model.scopes.forEach((scope, k) => {
@@ -242,18 +243,10 @@ export class NetworkView {
       const centre =
         scope.length === 2 ? middle(scope.map((v) => places[v])) : places[model.cards.length + k];
       scope.forEach((v, i) => {
-        pairs.append(
-          svgEl("line", {
-            x1: centre.x,
-            y1: centre.y,
-            x2: places[v].x,
-            y2: places[v].y,
-            stroke: "var(--rule)",
-            "stroke-width": 1.5,
-          }),
-        );
+        lines.push(`M${centre.x} ${centre.y}L${places[v].x} ${places[v].y}`);
         this.links.push({ k, i, v, centre });
       });
+      if (model.scopes.length > MOST_SQUARES) return;
       const size = scope.length === 2 ? 5 : 9;
       squares.append(
         svgEl(
@@ -274,7 +267,7 @@ export class NetworkView {
     return svgEl(
       "svg",
       { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "group", "aria-label": "Factor graph" },
-      pairs,
+      svgEl("path", { d: lines.join(""), stroke: "var(--rule)", "stroke-width": 1.5, fill: "none" }),
       squares,
       this.dots,
       ...this.nodes.map((node) => node.group),
