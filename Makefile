@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+AXE := build/node_modules/axe-core/axe.min.js
 STAMP := $(VENV)/.stamp
 ARGS :=
 COMMA := ,
@@ -25,7 +26,7 @@ demo: $(STAMP)-demo  ## fit a model to handwritten digits, complete half-seen on
 test: $(STAMP)-test  ## run the tests on the CPU; ARGS="-k name" picks some, "-n 0" for one process
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 --dist loadfile --no-loadscope-reorder -m "not slow and not smoke" $(ARGS)
 
-slow: $(STAMP)-test $(STAMP)-slow  ## run the long tests, and every experiment at its smallest size
+slow: $(STAMP)-test $(STAMP)-slow $(AXE)  ## run the long tests, and every experiment at its smallest size
 	JAX_PLATFORMS=cpu $(BIN)/python -m pytest -n auto --maxprocesses=4 -m "slow or smoke" $(ARGS)
 
 mutate: $(STAMP)-test $(STAMP)-mutate  ## how many small changes of the code the tests notice; takes hours
@@ -77,6 +78,10 @@ $(STAMP)-test: $(STAMP)-venv pyproject.toml
 
 $(STAMP)-slow: $(STAMP)-venv pyproject.toml
 	$(call install,what the long tests need beside,--group notebooks)
+
+# Without npm, or without its registry, the tests of accessibility are skipped, and say so.
+$(AXE):
+	@npm install --silent --prefix build axe-core@4 || echo "axe-core is not installed: see CONTRIBUTING.md"
 
 $(STAMP)-mutate: $(STAMP)-venv pyproject.toml
 	$(call install,the mutation tools,--group mutate)

@@ -35,7 +35,13 @@ function told(question) {
     return { x: Array.from(found.x), value: found.value };
   }
   const options = question.options || {};
-  const run = model.run(question.method, evidence, options);
+  let run;
+  try {
+    run = model.run(question.method, evidence, options);
+  } catch (error) {
+    if (question.refused) return { refused: error.message };
+    throw error;
+  }
   // Another run on the same model, advanced in turn with the first, which must not notice.
   const other = question.beside && model.run(question.method, question.beside, options);
   if (question.best) return run.best();

@@ -32,6 +32,7 @@ pytestmark = [
 ]
 PAGES = ["image", "table", "network", "film", "rows"]
 SETTLED = "() => document.getElementById('app').view.runs.settled"
+WORKED_OUT = "() => document.getElementById('app').view.settled"
 
 
 def picture_model():
@@ -157,6 +158,13 @@ def test_a_large_model_is_small_enough_and_uses_vectors(visit, files):
     np.testing.assert_allclose(found, unary[:784], atol=1e-5)
     page.wait_for_function("() => document.querySelector('.pace').textContent")
     assert "frames a second" in page.locator(".pace").inner_text()
+    units = page.get_by_role("application", name=re.compile("hidden units"))
+    units.focus()
+    for _ in range(30):  # far below the part of the units that is in view
+        units.press("ArrowDown")
+    frame, view = page.locator(".mark.here"), page.locator(".filters").bounding_box()
+    box = frame.bounding_box()
+    assert frame.is_visible() and view["y"] <= box["y"] < view["y"] + view["height"]
 
 
 def test_pixels_and_hidden_units_by_keyboard(visit):
@@ -179,6 +187,43 @@ def test_pixels_and_hidden_units_by_keyboard(visit):
     np.testing.assert_allclose(found, unary[:16], atol=2e-4)  # first messages of a held unit differ
     units.press("Enter")
     assert "Unit 2: held off" in page.locator("main").inner_text()
+
+
+UNITS = """() => {
+  const { unitCanvas, shade, beliefs } = document.getElementById('app').view;
+  const read = (canvas) => Array.from(
+    canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data);
+  return { filters: read(unitCanvas), veil: read(shade), hidden: Array.from(beliefs.bp.hidden) };
+}"""
+
+
+def test_hidden_units_show_their_weights_and_how_much_they_are_on(visit):
+    """Five filters of 4x4 pixels, each to its largest weight; a veil where a unit is off."""
+    page = visit("image", color_scheme="light")
+    settled(page)
+    found = page.evaluate(UNITS)
+    weights = np.asarray(picture_model().weights).reshape(4, 4, 5)
+    share = weights / np.abs(weights).max((0, 1))
+    share = np.round(127.5 + 127.5 * share) / 127.5 - 1  # in 256 steps
+    paper, ends = np.array([252, 252, 250]), {1: [8, 88, 158], -1: [217, 95, 14]}
+    filters = np.reshape(found["filters"], (6, 5, 6, 4))
+    for (row, col, j), x in np.ndenumerate(share):
+        colour = paper + abs(x) * (np.array(ends[1 if x > 0 else -1]) - paper)
+        np.testing.assert_allclose(filters[row + 1, j, col + 1, :3], colour, atol=0.51)
+    veil = np.reshape(found["veil"], (5, 4))[:, 3]
+    np.testing.assert_allclose(veil, 255 * 0.88 * (1 - np.array(found["hidden"])), atol=0.51)
+    assert np.ptp(found["hidden"]) > 0.2
+    marks = page.locator(".mark:not(.here)")
+    assert marks.count() == 0
+    units = page.get_by_role("application", name=re.compile("hidden units"))
+    for how in ("on", "off"):
+        units.click()  # in the middle, the third
+        assert marks.get_attribute("class") == f"mark {how}"
+        box, frame = units.bounding_box(), marks.bounding_box()
+        assert frame["x"] == pytest.approx(box["x"] + 0.4 * box["width"], abs=1)
+        assert frame["width"] == pytest.approx(0.2 * box["width"], abs=1)
+    page.get_by_role("button", name="Clear").click()
+    assert marks.count() == 0
 
 
 PIXEL = """([label, x, y]) => {
@@ -254,6 +299,7 @@ def test_a_network_is_asked_by_click_and_played(visit):
     call = page.get_by_role("button", name=re.compile("^call:"))
     call.press("Enter")
     call.press("Enter")
+    page.wait_for_function(WORKED_OUT)
     assert "known to be 1" in call.get_attribute("aria-label")
     exact = un.query(alarm(), given={"call": 1}, method="exact")
     text = page.locator("tr", has=page.locator("th", has_text="burglary")).inner_text()
@@ -266,6 +312,28 @@ def test_a_network_is_asked_by_click_and_played(visit):
     page.get_by_label("Fast").check()
     page.get_by_role("button", name="Play").click()
     page.wait_for_function("() => document.getElementById('app').view.run.done")
+
+
+WIDE_GRID = """() => {
+  const { view } = document.getElementById('app');
+  return { shown: document.querySelector('.numbers').innerText, logZ: view.exact.logZ() };
+}"""
+
+
+def test_a_grid_that_takes_long_is_worked_out_between_frames(visit):
+    """Ising spins on 14x14, all couplings 0: log Z is 196 log 2, and the page draws meanwhile."""
+    page = visit("network")
+    pairs = [(r * 14 + c, r * 14 + c + 1) for r in range(14) for c in range(13)]
+    pairs += [(r * 14 + c, r * 14 + c + 14) for r in range(13) for c in range(14)]
+    scopes = "\n".join(f"2 {a} {b}" for a, b in pairs)
+    tables = "\n".join(["4 1 1 1 1"] * len(pairs))
+    text = f"MARKOV\n196\n{' '.join(['2'] * 196)}\n{len(pairs)}\n{scopes}\n{tables}\n"
+    page.evaluate(DROP, ["grid.uai", text, 0])
+    page.wait_for_selector("h2:has-text('grid.uai')")
+    page.wait_for_function(WORKED_OUT)
+    found = page.evaluate(WIDE_GRID)
+    assert found["logZ"] == pytest.approx(196 * np.log(2), rel=1e-12)
+    assert f"{196 * np.log(2):.7g}" in found["shown"]
 
 
 DROP = """([name, text, size]) => {
@@ -292,9 +360,13 @@ def test_files_that_are_dropped(visit, text, size, complaint):
     page.evaluate(DROP, ["mine.uai", text, size])
     if complaint is None:
         page.wait_for_selector("h2:has-text('mine.uai')")
+        page.wait_for_function(WORKED_OUT)
         assert page.evaluate("document.getElementById('app').view.model.cards") == [2, 3]
         shown = page.locator(".numbers").first.inner_text()
         assert f"{np.log(21):.6g}"[:6] in shown
+        page.get_by_role("button", name=re.compile("^0:")).press("Enter")
+        again = visit("network", "#" + page.url.split("#")[1])  # a link has not the file
+        assert again.evaluate("document.getElementById('app').view.evidence") == {}
     else:
         page.wait_for_function("() => document.querySelector('.complaint').textContent !== ''")
         assert complaint in page.locator(".complaint").inner_text()
@@ -364,6 +436,21 @@ def test_the_tour_can_be_walked_and_left(visit):
     page.keyboard.press("Escape")
     assert page.get_by_role("dialog").count() == 0
     assert opener.evaluate("e => e === document.activeElement")
+
+
+@pytest.mark.parametrize("name", ["image", "table", "network"])
+def test_the_tour_does_not_hide_what_it_tells_of(visit, name):
+    """On a phone its card takes half of the window: what it points at is above, if it fits."""
+    page = visit(name, viewport={"width": 360, "height": 740})
+    page.get_by_role("button", name="Take the tour").click()
+    card = page.get_by_role("dialog")
+    for _ in range(int(card.get_by_text(re.compile(r"^1 of \d$")).inner_text()[-1])):
+        top = card.bounding_box()["y"]
+        box = page.locator(".pointed").bounding_box()
+        room = top - max(box["y"], 0)
+        assert box["y"] >= -1 and room >= min(box["height"], 0.4 * top)
+        card.get_by_role("button", name=re.compile("Next|Done")).click()
+    assert card.count() == 0
 
 
 @pytest.mark.parametrize("name", PAGES)

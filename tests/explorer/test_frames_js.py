@@ -50,8 +50,8 @@ def test_a_frame_is_held_up_by_its_budget_and_one_round_at_most(tmp_path):
     costs = {"bp": 0.5, "mf": 0.25, "tempered": 5}
     found = slices(tmp_path, costs)
     assert found["settled"]
-    assert max(s["took"] for s in found["slices"]) <= 8 + max(costs.values())
-    assert max(s["took"] for s in found["slices"]) > 8  # whole budgets are used
+    assert max(s["took"] for s in found["slices"]) <= 6 + max(costs.values())
+    assert max(s["took"] for s in found["slices"]) > 6  # whole budgets are used
     done = {m: sum(s["counts"][m] for s in found["slices"]) for m in costs}
     assert done == dict.fromkeys(costs, 50)
 
@@ -68,7 +68,7 @@ def test_late_frames_get_less_work_and_prompt_ones_more_again(tmp_path):
     gaps = [16.7] * 3 + [40] * 5 + [16.7] * 12
     found = slices(tmp_path, {"bp": 1}, rounds=1000, gaps=gaps)
     took = [s["took"] for s in found["slices"]]
-    assert max(took[:3]) == 8 and min(took[4:9]) == 2 and took[-1] == 8
+    assert max(took[:3]) == 6 and min(took[4:9]) == 2 and took[-1] == 6
     assert not found["settled"]
 
 

@@ -13,6 +13,7 @@ from tests.explorer.node import ask, evidence_of, needs_node, run_node
 from tests.tasks import test_enumerated_coupled as coupled
 from undirected.core.potentials import clamp, lowered
 from undirected.explorer.payload import harmonium, network
+from undirected.io.uai import UaiModel
 from undirected.tasks.files import as_tables
 
 pytestmark = [needs_node, pytest.mark.usefixtures("x64")]
@@ -445,6 +446,141 @@ def energy(net, x):
             for s, t in zip(found.scopes, found.tables, strict=True)
         ]
     return -sum(logs)
+
+
+def packed(cards, scopes, tables):
+    """The payload of a network, from plain arrays."""
+    return network(UaiModel(tuple(cards), tuple(map(tuple, scopes)), tuple(tables)))
+
+
+def grid(side, seed):
+    """A square grid of binary variables in a random order: pairs, fields, payload."""
+    rng = np.random.default_rng(seed)
+    name = rng.permutation(side * side).reshape(side, side)
+    across, down = rng.normal(0, 1, (side, side - 1)), rng.normal(0, 1, (side - 1, side))
+    fields = rng.normal(0, 0.3, (side, side))
+    same = np.array([[1, -1], [-1, 1]])
+    scopes, tables = [], []
+    for a, b, w in [(name[:, :-1], name[:, 1:], across), (name[:-1], name[1:], down)]:
+        for u, v, x in zip(a.flat, b.flat, w.flat, strict=True):
+            scopes.append([int(u), int(v)])
+            tables.append(np.exp(x * same))
+    for v, x in zip(name.flat, fields.flat, strict=True):
+        scopes.append([int(v)])
+        tables.append(np.exp(x * np.array([0.0, 1.0])))
+    return name, (across, down, fields), packed([2] * side * side, scopes, tables)
+
+
+def by_rows(couplings, seen):
+    """Log Z and P(x = 1) of a grid by transfer from row to row; `seen` is NaN where free."""
+    across, down, fields = couplings
+    side = len(fields)
+    x = np.array(list(itertools.product([0, 1], repeat=side)), float)
+    s = 2 * x - 1
+
+    def inside(r):
+        known = np.where(np.isnan(seen[r]), x, seen[r])
+        log = x @ fields[r] + (s[:, 1:] * s[:, :-1]) @ across[r]
+        return np.where((known == x).all(1), log, -np.inf)
+
+    def between(log, r):  # one variable of the next row after the other
+        log = log.reshape([2] * side)
+        for c in range(side):
+            w = down[r, c] * np.array([[1, -1], [-1, 1]])
+            log = np.logaddexp.reduce(np.expand_dims(np.moveaxis(log, c, -1), -2) + w, axis=-1)
+            log = np.moveaxis(log, -1, c)
+        return log.ravel()
+
+    above, below = [inside(0)], [np.zeros(2**side)]
+    for r in range(side - 1):
+        above.append(between(above[-1], r) + inside(r + 1))
+        last = side - 2 - r
+        below.insert(0, between(below[0] + inside(last + 1), last))
+    log_z = np.logaddexp.reduce(above[-1])
+    shares = [np.exp(a + b - log_z) @ x for a, b in zip(above, below, strict=True)]
+    return log_z, np.array(shares)
+
+
+@pytest.mark.parametrize("side", [3, 10, pytest.param(14, marks=pytest.mark.slow)])
+def test_narrow_grids_are_answered_exactly(tmp_path, side):
+    """As many states as a sum over all of them could never visit, and names in no order."""
+    name, couplings, payload = grid(side, seed=side)
+    seen = np.full((side, side), np.nan)
+    seen[1, 1], seen[2, 0] = 1, 0
+    given = {str(name[1, 1]): 1, str(name[2, 0]): 0}
+    free, held = ask(
+        tmp_path,
+        [{"model": payload, "evidence": e, "method": "exact"} for e in ({}, given)],
+    )
+    for answer, known in [(free, np.full((side, side), np.nan)), (held, seen)]:
+        log_z, shares = by_rows(couplings, known)
+        np.testing.assert_allclose(answer["logZ"], log_z, rtol=1e-10)
+        found = np.array(answer["marginals"])[name][..., 1]
+        np.testing.assert_allclose(found, shares, atol=1e-9)
+    if side == 3:  # the oracle itself, by a sum over all states
+        total = dict.fromkeys(itertools.product([0, 1], repeat=9), 0.0)
+        across, down, fields = couplings
+        for x in total:
+            v = np.array(x).reshape(3, 3)
+            s = 2 * v - 1
+            total[x] = (v * fields).sum() + (s[:, 1:] * s[:, :-1] * across).sum()
+            total[x] += (s[1:] * s[:-1] * down).sum()
+        np.testing.assert_allclose(free["logZ"], np.logaddexp.reduce([*total.values()]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_narrow_networks_are_those_of_brute_force(tmp_path, seed):
+    """Tables over one to three of nine variables, some entries 0, some tables of any size."""
+    rng = np.random.default_rng(seed)
+    cards = rng.integers(1, 4, 9).tolist()
+    scopes = [rng.choice(9, rng.integers(1, 4), replace=False).tolist() for _ in range(11)]
+    shapes = [[cards[v] for v in scope] for scope in scopes]
+    tables = [rng.gamma(0.5, 1.0, shape) * 10.0 ** rng.integers(-200, 200) for shape in shapes]
+    max(tables, key=np.size).flat[0] = 0.0
+    given = {} if seed % 2 else {"3": cards[3] - 1}
+    known = {int(v): s for v, s in given.items()}
+    asked = {"model": packed(cards, scopes, tables), "evidence": given, "method": "exact"}
+    answer, best = ask(tmp_path, [asked, asked | {"best": True}])
+    with np.errstate(divide="ignore"):
+        logs = [np.log(t) for t in tables]
+    states = list(all_states(cards, known))
+    weight = [
+        sum(t[tuple(x[v] for v in scope)] for t, scope in zip(logs, scopes, strict=True))
+        for x in states
+    ]
+    log_z = np.logaddexp.reduce(weight)
+    np.testing.assert_allclose(answer["logZ"], log_z, rtol=1e-10)
+    for v in range(9):
+        shares = [
+            np.exp(
+                np.logaddexp.reduce(
+                    [w - log_z for x, w in zip(states, weight, strict=True) if x[v] == s]
+                    or [-np.inf]
+                )
+            )
+            for s in range(cards[v])
+        ]
+        np.testing.assert_allclose(answer["marginals"][v], shares, atol=1e-10)
+    assert tuple(best["x"]) == states[int(np.argmax(weight))]
+    np.testing.assert_allclose(best["value"], max(weight), rtol=1e-10)
+
+
+def test_networks_too_wide_for_a_page_are_refused(tmp_path):
+    """All pairs of 30 variables: one table would have 2^30 entries; with 20 known, 2^10."""
+    pairs = [list(pair) for pair in itertools.combinations(range(30), 2)]
+    payload = packed([2] * 30, pairs, [np.array([[1.0, 2.0], [2.0, 1.0]])] * len(pairs))
+    given = {str(v): 0 for v in range(20)}
+    wide, narrow = ask(
+        tmp_path,
+        [
+            {"model": payload, "evidence": e, "method": "exact", "refused": True}
+            for e in ({}, given)
+        ],
+    )
+    assert "would need tables of more than" in wide["refused"]
+    differ = np.array([sum(x) * (10 - sum(x)) + 20 * sum(x) for x in all_states([2] * 10, {})])
+    right = np.logaddexp.reduce(np.log(2.0) * differ)
+    np.testing.assert_allclose(narrow["logZ"], right, rtol=1e-10)
 
 
 def test_gibbs_on_tables_has_the_exact_marginals(tmp_path):

@@ -295,3 +295,5 @@ def test_the_small_print_says_how_large_a_model_is():
         "1 nonnegative visible unit",
         "4 hidden units",
     ]
+    net = un.markov_network([2, 3, 2], [((0, 1), np.ones((2, 3))), ((2,), np.ones(2))])
+    assert views.payload_of(net)["small"].startswith("FactorGraph: 3 variables. ")

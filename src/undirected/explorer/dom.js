@@ -93,7 +93,7 @@ export class Palette {
 
   read() {
     const style = getComputedStyle(this.root);
-    for (const name of ["page", "ink", "accent", "soft", "rule"])
+    for (const name of ["page", "panel", "ink", "accent", "soft", "rule"])
       this[name] = rgb(style.getPropertyValue(`--${name}`));
     this.dark = this.root.dataset.theme === "dark";
   }
@@ -141,6 +141,13 @@ function along(stops, t) {
   const at = t * (stops.length - 1),
     k = Math.min(Math.floor(at), stops.length - 2);
   return between(stops[k], stops[k + 1], at - k);
+}
+
+/** 256 colours along a scale from 0 to 1, each packed as a pixel of a picture. */
+export function ramp(colour) {
+  const bytes = new Uint8ClampedArray(4 * 256).fill(255);
+  for (let k = 0; k < 256; k++) bytes.set(colour(k / 255), 4 * k);
+  return new Uint32Array(bytes.buffer);
 }
 
 /** Draw one pixel a value; `colour(i)` gives [r, g, b]. */
@@ -247,13 +254,15 @@ export class Meter {
   }
 }
 
+const BUDGET = 6; // milliseconds of rounds in a frame of 16.7: drawing and the browser need the rest
+
 /**
  * Several runs of a model under one set of evidence, advanced a little in every frame: single rounds
  * until `budget` milliseconds have passed, so that a frame is late by one round at most.
  */
 export class Runs {
   constructor(model, methods, show, options = {}, now = () => performance.now()) {
-    Object.assign(this, { model, methods, show, options, now, budget: 8, turn: 0, runs: {} });
+    Object.assign(this, { model, methods, show, options, now, budget: BUDGET, turn: 0, runs: {} });
     this.later = {}; // by name: what runs when the methods of `after` are done, {after, make}
     this.frames = new Frames((gap) => this._advance(gap), now);
   }
@@ -301,7 +310,7 @@ export class Runs {
 
   /** A frame's worth of rounds; less of them where frames come late, `gap` milliseconds apart. */
   _advance(gap = 0) {
-    this.budget = gap > 20 ? Math.max(2, this.budget / 2) : Math.min(8, this.budget + 1);
+    this.budget = gap > 20 ? Math.max(2, this.budget / 2) : Math.min(BUDGET, this.budget + 1);
     const until = this.now() + this.budget,
       moved = new Set();
     this.turn = 2 * (this.turn >> 1); // the method in view goes first
@@ -512,8 +521,13 @@ function startTour(root, steps, opener) {
   );
   const point = (target) => {
     for (const node of root.querySelectorAll(".pointed")) node.classList.remove("pointed");
-    target?.classList.add("pointed");
-    target?.scrollIntoView({ block: "nearest" });
+    if (!target) return;
+    target.classList.add("pointed");
+    // Above the card, which would hide it; from its top where it is taller than the room above.
+    const below = card.offsetHeight + 28,
+      fits = target.getBoundingClientRect().height + 16 < innerHeight - below;
+    target.style.scrollMargin = `16px 0 ${below}px`;
+    target.scrollIntoView({ block: fits ? "nearest" : "start" });
   };
   const show = (k) => {
     at = k;

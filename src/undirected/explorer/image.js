@@ -10,6 +10,7 @@ import {
   drawPixels,
   el,
   percent,
+  ramp,
   scaleLegend,
   statusOf,
 } from "./dom.js";
@@ -304,6 +305,8 @@ export class ImageView {
       onclick: (event) => this._unitClick(event),
       onfocus: () => this._tellUnit(),
     });
+    this.shade = el("canvas", { class: "shade", "aria-hidden": "true" });
+    this.marks = el("div", { "aria-hidden": "true" });
     this.unitTold = el("p", { class: "small", role: "status" });
     this.unit = 0;
     const wanted = Math.max(8, Math.ceil(Math.sqrt(model.J * 1.8)));
@@ -320,9 +323,13 @@ export class ImageView {
       el("p", {
         class: "small",
         id: "units-keys",
-        text: `What each unit looks for; the brighter, the more it is on. A click, or arrows and Enter, holds a unit on, then off, then lets it go.${what}`,
+        text: `What each unit looks for; the paler, the less it is on. A click, or arrows and Enter, holds a unit on, then off, then lets it go.${what}`,
       }),
-      el("div", { class: "filters" }, this.unitCanvas),
+      el(
+        "div",
+        { class: "filters" },
+        el("div", { class: "units" }, this.unitCanvas, this.shade, this.marks),
+      ),
       el("div", { class: "legend" }, legend),
       this.unitTold,
     );
@@ -370,6 +377,7 @@ export class ImageView {
     this.known.fill(UNKNOWN);
     this.hidden.clear();
     this.component = -1;
+    this._markUnits();
     this.ask();
   }
 
@@ -452,45 +460,74 @@ export class ImageView {
 
   /** All filters as one picture, drawn once for a theme. */
   _filterTiles() {
-    const { model, rows, cols, across } = this,
-      gap = 2;
-    if (!this.unitCanvas) return;
-    const down = Math.ceil(model.J / across);
-    this.tiles = document.createElement("canvas");
-    [this.tiles.width, this.tiles.height] = [across * (cols + gap), down * (rows + gap)];
-    const context = this.tiles.getContext("2d"),
-      tile = document.createElement("canvas");
-    for (let j = 0; j < model.J; j++) {
-      let top = 1e-9,
-        middle = 0;
-      if (j >= model.H)
-        for (let u = 0; u < this.size; u++) middle += model.weights[u * model.J + j] / this.size;
-      for (let u = 0; u < this.size; u++)
-        top = Math.max(top, Math.abs(model.weights[u * model.J + j] - middle));
-      drawPixels(tile, rows, cols, (u) =>
-        this.palette.signed((model.weights[u * model.J + j] - middle) / top),
-      );
-      context.drawImage(
-        tile,
-        (j % across) * (cols + gap) + 1,
-        Math.floor(j / across) * (rows + gap) + 1,
-      );
+    const { model, rows, cols, across, unitCanvas } = this,
+      { J, weights } = model;
+    if (!unitCanvas) return;
+    const wide = across * (cols + 2),
+      down = Math.ceil(J / across);
+    [unitCanvas.width, unitCanvas.height] = [wide, down * (rows + 2)];
+    const context = unitCanvas.getContext("2d"),
+      image = context.createImageData(unitCanvas.width, unitCanvas.height),
+      pixels = new Uint32Array(image.data.buffer),
+      colours = ramp((t) => this.palette.signed(2 * t - 1)),
+      { middle, top } = this._weightScales();
+    for (let u = 0; u < this.size; u++) {
+      const at = (1 + Math.floor(u / cols)) * wide + 1 + (u % cols);
+      for (let j = 0; j < J; j++) {
+        const t = 0.5 + (0.5 * (weights[u * J + j] - middle[j])) / top[j];
+        const corner = Math.floor(j / across) * (rows + 2) * wide + (j % across) * (cols + 2);
+        pixels[corner + at] = colours[Math.round(255 * t)];
+      }
     }
-    [this.unitCanvas.width, this.unitCanvas.height] = [this.tiles.width, this.tiles.height];
-    this.drawnUnits = [];
+    context.putImageData(image, 0, 0);
+    [this.shade.width, this.shade.height] = [across, down];
+    this.shades = this.shade.getContext("2d").createImageData(across, down);
   }
 
-  /** Units that look other than before. */
+  /** Of each unit: the mean weight where it is a state of the softmax unit, and the largest beside that. */
+  _weightScales() {
+    const { H, J, weights } = this.model,
+      middle = new Float64Array(J),
+      top = new Float64Array(J).fill(1e-9);
+    for (let u = 0; u < this.size; u++)
+      for (let j = H; j < J; j++) middle[j] += weights[u * J + j] / this.size;
+    for (let u = 0; u < this.size; u++)
+      for (let j = 0; j < J; j++)
+        top[j] = Math.max(top[j], Math.abs(weights[u * J + j] - middle[j]));
+    return { middle, top };
+  }
+
+  /** How much each unit is on: a veil over the filters, of one pixel a unit. */
   _drawUnits(hidden) {
     if (!this.unitCanvas) return;
-    const focused = this.unitCanvas.getRootNode().activeElement === this.unitCanvas;
+    const { data } = this.shades,
+      { panel } = this.palette;
     for (let j = 0; j < this.model.J; j++) {
-      const level = Math.round(255 * (0.12 + 0.88 * (hidden ? hidden[j] : 1)));
-      const held = this._held(j) ?? (focused && j === this.unit ? "here" : "");
-      if (this.drawnUnits[j] === `${level} ${held}`) continue;
-      this.drawnUnits[j] = `${level} ${held}`;
-      this._drawUnit(j, level / 255, held);
+      data.set(panel, 4 * j);
+      data[4 * j + 3] = hidden ? 255 * 0.88 * (1 - hidden[j]) : 0;
     }
+    this.shade.getContext("2d").putImageData(this.shades, 0, 0);
+  }
+
+  /** Frames around the units that are held, and around the one that keys would hold. */
+  _markUnits() {
+    if (!this.unitCanvas) return;
+    const { across } = this,
+      down = Math.ceil(this.model.J / across);
+    const mark = (j, how) => {
+      const node = el("div", { class: `mark ${how}` });
+      Object.assign(node.style, {
+        left: `${(100 * (j % across)) / across}%`,
+        top: `${(100 * Math.floor(j / across)) / down}%`,
+        width: `${100 / across}%`,
+        height: `${100 / down}%`,
+      });
+      return node;
+    };
+    const held = [...this.hidden].map(([j, value]) => mark(j, value ? "on" : "off"));
+    if (this.component >= 0) held.push(mark(this.model.H + this.component, "on"));
+    this.here = mark(this.unit, "here");
+    this.marks.replaceChildren(...held, this.here);
   }
 
   /** 1 where unit j is held on, 0 where off; undefined where it is free. */
@@ -498,23 +535,6 @@ export class ImageView {
     const { H } = this.model;
     if (j < H) return this.hidden.get(j);
     return this.component === j - H ? 1 : undefined;
-  }
-
-  _drawUnit(j, alpha, held) {
-    const wide = this.cols + 2,
-      high = this.rows + 2,
-      x = (j % this.across) * wide,
-      y = Math.floor(j / this.across) * high;
-    const context = this.unitCanvas.getContext("2d");
-    context.clearRect(x, y, wide, high);
-    context.globalAlpha = alpha;
-    context.drawImage(this.tiles, x, y, wide, high, x, y, wide, high);
-    context.globalAlpha = 1;
-    if (held === "") return;
-    context.strokeStyle = `rgb(${held === "here" ? this.palette.ink : this.palette.accent})`;
-    context.setLineDash(held === 0 ? [2, 2] : []);
-    context.lineWidth = 2;
-    context.strokeRect(x + 1, y + 1, this.cols, this.rows);
   }
 
   _tellUnit() {
@@ -528,7 +548,7 @@ export class ImageView {
           ? "held on"
           : "held off";
     this.unitTold.textContent = `${j < this.model.H ? `Unit ${j + 1}` : `Component ${j - this.model.H + 1}`}: ${how}`;
-    this.draw();
+    this._markUnits();
   }
 
   _toggleUnit(j) {
@@ -559,6 +579,7 @@ export class ImageView {
     else return;
     event.preventDefault();
     this._tellUnit();
+    this.here.scrollIntoView({ block: "nearest" });
   }
 
   // ------------------------------------------------------------ answers
@@ -706,6 +727,7 @@ export class ImageView {
       );
       this._cover((r) => r >= this.rows / 2);
     } else this.ask();
+    this._markUnits();
     this._tell();
   }
 

@@ -1489,7 +1489,11 @@ class Chains extends Run {
     this.betas = Array.from({ length: chains }, (_, k) =>
       tempered ? 1 - (0.7 * k) / Math.max(chains - 1, 1) : 1,
     );
-    this.chains = this.betas.map(() => ({ v: this._draw(null, 1), h: new Float64Array(model.J) }));
+    this.chains = this.betas.map(() => ({
+      v: this._draw(null, 1),
+      f: null, // fields of the hidden units given v, where they are known
+      h: new Float64Array(model.J),
+    }));
     this.sums = {
       mean: new Float64Array(model.n),
       second: new Float64Array(model.n),
@@ -1502,6 +1506,10 @@ class Chains extends Run {
   /** The visible state of a chain that counts. */
   state(number = 0) {
     return this.chains[number].v;
+  }
+
+  _fields(chain) {
+    return (chain.f ??= this.model.hiddenFields(chain.v));
   }
 
   _draw(f, beta) {
@@ -1550,15 +1558,14 @@ class Chains extends Run {
   }
 
   step() {
-    const { model, known } = this;
     this.rounds += 1;
     this.chains.forEach((chain, k) => {
       const beta = this.betas[k],
-        fields = model.hiddenFields(chain.v);
+        fields = this._fields(chain);
       this._drawHidden(fields, beta, chain.h);
-      const f = model.visibleFields(chain.h);
+      const f = this.model.visibleFields(chain.h);
       if (beta === 1 && this.rounds > this.burnIn) this._collect(f, fields);
-      chain.v = this._draw(f, beta);
+      [chain.v, chain.f] = [this._draw(f, beta), null];
     });
     if (this.tempered) this._exchange();
     return (this.change = 1 / Math.sqrt(Math.max(this.weight, 1)));
@@ -1578,8 +1585,9 @@ class Chains extends Run {
     this.weight += 1;
   }
 
-  _value({ v, h }) {
-    const f = this.model.hiddenFields(v);
+  _value(chain) {
+    const { v, h } = chain,
+      f = this._fields(chain);
     let total = 0;
     for (let j = 0; j < f.length; j++) total += h[j] * f[j];
     for (let u = 0; u < v.length; u++)
@@ -1588,12 +1596,9 @@ class Chains extends Run {
   }
 
   _exchange() {
-    for (const chain of this.chains)
-      this._drawHidden(
-        this.model.hiddenFields(chain.v),
-        this.betas[this.chains.indexOf(chain)],
-        chain.h,
-      );
+    this.chains.forEach((chain, k) =>
+      this._drawHidden(this._fields(chain), this.betas[k], chain.h),
+    );
     for (let k = this.rounds % 2; k + 1 < this.chains.length; k += 2) {
       const [a, b] = [this.chains[k], this.chains[k + 1]];
       const log = (this.betas[k] - this.betas[k + 1]) * (this._value(b) - this._value(a));
@@ -1614,7 +1619,7 @@ class Chains extends Run {
       for (let k = 0; k < count; k++) {
         this.chains[k].v.forEach((x, u) => (mean[u] += x / count));
         model
-          .hiddenMeans(model.hiddenFields(this.chains[k].v), known)
+          .hiddenMeans(this._fields(this.chains[k]), known)
           .forEach((x, j) => (h[j] += x / count));
       }
       mean.forEach((m, u) => (variance[u] = Math.max(m * (1 - m), 0)));
@@ -1740,7 +1745,7 @@ function sharpen(model, known, values, fields = false) {
  * its last variable the fastest.
  */
 export class FactorGraph {
-  static MOST_ENTRIES = 2 ** 22;
+  static MOST_ENTRIES = 2 ** 23; // of all buckets of an exact answer, 64 MB
 
   constructor(cards, scopes, tables) {
     Object.assign(this, { cards, scopes, tables });
@@ -1884,37 +1889,48 @@ class GraphBP extends Run {
     return (this.change = change);
   }
 
+  /** To each table the product of what all others say: of those before it, then of those after it. */
   _variables() {
-    const { graph } = this;
-    graph.scopes.forEach((scope, k) =>
-      scope.forEach((v, i) => {
-        const out = this.toFactor[k][i].fill(1);
-        for (const other of graph.around[v]) {
-          if (other === k) continue;
-          const from = this.toVariable[other][graph.scopes[other].indexOf(v)];
-          for (let s = 0; s < out.length; s++) out[s] *= from[s];
-          scale(out);
+    this.graph.around.forEach((tables, v) => {
+      const product = new Float64Array(this.graph.cards[v]).fill(1);
+      const pass = (k, first) => {
+        const i = this.graph.scopes[k].indexOf(v),
+          out = this.toFactor[k][i],
+          from = this.toVariable[k][i];
+        for (let s = 0; s < product.length; s++) {
+          out[s] = first ? product[s] : out[s] * product[s];
+          product[s] *= from[s];
         }
-      }),
-    );
+        scale(out);
+        scale(product);
+      };
+      for (let n = 0; n < tables.length; n++) pass(tables[n], true);
+      product.fill(1);
+      for (let n = tables.length - 1; n >= 0; n--) pass(tables[n], false);
+    });
   }
 
-  /** Messages of factor k to all of its variables. */
+  /** Messages of factor k to all of its variables: products before and after each of them. */
   _send(k) {
     const { cards, scopes, tables } = this.graph,
       scope = scopes[k],
-      into = this.toFactor[k];
+      into = this.toFactor[k],
+      before = new Float64Array(scope.length);
     const out = scope.map((v) => new Float64Array(cards[v]));
     walk(
       scope.map((v) => cards[v]),
       [],
       (at, _, digits) => {
-        const entry = tables[k][at];
-        if (entry === 0) return;
+        let product = tables[k][at];
+        if (product === 0) return;
         for (let i = 0; i < scope.length; i++) {
-          let product = entry;
-          for (let m = 0; m < scope.length; m++) if (m !== i) product *= into[m][digits[m]];
-          out[i][digits[i]] += product;
+          before[i] = product;
+          product *= into[i][digits[i]];
+        }
+        let after = 1;
+        for (let i = scope.length - 1; i >= 0; i--) {
+          out[i][digits[i]] += before[i] * after;
+          after *= into[i][digits[i]];
         }
       },
     );
@@ -2084,104 +2100,117 @@ class GraphGibbs extends Run {
   }
 }
 
-/** Exact marginals, log Z and best state by elimination along a greedy order. */
+/**
+ * Exact marginals, log Z and best state by elimination: every variable has a bucket, the product of the
+ * tables in which it is the first of the order, summed over it into the bucket of the next. A step is one
+ * bucket, first all upwards, which gives log Z, then all downwards, which gives the marginals.
+ */
 class GraphExact extends Run {
   constructor(graph, evidence, most = FactorGraph.MOST_ENTRIES) {
-    super(0, 1);
+    super(0, Infinity);
     this.graph = graph.given(evidence);
     this.known = known(graph, evidence);
     this.evidence = evidence;
     const { order, entries } = eliminationOrder(this.graph, this.known, most);
     if (!order) throw new Error(`Exact answers would need tables of more than ${most} entries.`);
-    Object.assign(this, { order, entries });
+    Object.assign(this, { order, entries, marginals: this.known.slice() });
+    this._fill();
   }
 
   step() {
-    this.rounds = 1;
-    this.change = 0;
-    this._upward(false);
-    this._downward();
-    return 0;
+    const count = this.order.length,
+      at = this.rounds;
+    if (at < count) this._up(at, false);
+    else if (at < 2 * count) this._down(2 * count - 1 - at);
+    this.rounds += 1;
+    if (this.rounds >= 2 * count) this.change = 0;
+    return this.change;
   }
 
-  /** The buckets with their products, each variable summed (or maximised) out into its parent. */
-  _upward(best) {
+  /** The buckets with the tables of the network, each table scaled to a largest entry of 1. */
+  _fill() {
     const { graph } = this,
       place = new Map(this.order.map((v, i) => [v, i]));
-    const buckets = this.order.map((v) => ({ v, parts: [], children: [] }));
-    this.constant = 0;
+    this.place = place;
+    this.buckets = this.order.map((v) => ({ v, parts: [] }));
+    this.total = 0;
     graph.scopes.forEach((scope, k) => {
-      if (scope.length === 0) this.constant += Math.log(graph.tables[k][0]);
-      else
-        buckets[Math.min(...scope.map((v) => place.get(v)))].parts.push({
-          scope,
-          table: graph.tables[k],
-        });
+      const table = Float64Array.from(graph.tables[k]);
+      this.total += Math.log(scaleToOne(table));
+      if (scope.length) this._bucketOf(scope).parts.push({ scope, table });
     });
-    buckets.forEach((bucket, i) => {
-      bucket.scope = unionScope(bucket.v, bucket.parts);
-      bucket.table = multiply(bucket.scope, bucket.parts, graph.cards);
-      const rest = bucket.scope.slice(1),
-        up = reduceFirst(bucket, graph.cards, best);
-      const top = Math.max(...up);
-      this.constant += Math.log(top);
-      for (let s = 0; s < up.length; s++) up[s] = top > 0 ? up[s] / top : 0;
-      bucket.up = { scope: rest, table: up };
-      if (rest.length === 0) return;
-      bucket.parent = Math.min(...rest.map((v) => place.get(v)));
-      buckets[bucket.parent].parts.push(bucket.up);
-      buckets[bucket.parent].children.push(i);
-    });
-    this.buckets = buckets;
-    this.total = this.constant;
   }
 
-  /** Beliefs of the buckets: their product times what the parent says without them. */
-  _downward() {
-    const { cards } = this.graph;
-    this.marginals = this.known.slice();
-    for (let i = this.buckets.length - 1; i >= 0; i--) {
-      const bucket = this.buckets[i];
-      if (bucket.parent !== undefined) {
-        const down = marginal(this.buckets[bucket.parent], bucket.up.scope, cards);
-        down.forEach((x, s) => (down[s] = bucket.up.table[s] > 0 ? x / bucket.up.table[s] : 0));
-        const parts = [
-          { scope: bucket.scope, table: bucket.table },
-          { scope: bucket.up.scope, table: down },
-        ];
-        bucket.table = multiply(bucket.scope, parts, cards);
-      }
-      scale(bucket.table);
-      this.marginals[bucket.v] = marginal(bucket, [bucket.v], cards);
+  _bucketOf(scope) {
+    return this.buckets[Math.min(...scope.map((v) => this.place.get(v)))];
+  }
+
+  /** The product of a bucket, and its variable summed (or maximised) out into the next bucket. */
+  _up(i, best) {
+    const bucket = this.buckets[i],
+      { cards } = this.graph;
+    bucket.scope = unionScope(bucket.v, bucket.parts);
+    bucket.table = multiply(bucket.scope, bucket.parts, cards);
+    bucket.parts = null;
+    const scope = bucket.scope.slice(1),
+      table = reduceFirst(bucket, cards, best);
+    this.total += Math.log(scaleToOne(table));
+    bucket.up = { scope, table };
+    if (scope.length === 0) return;
+    bucket.parent = this._bucketOf(scope);
+    bucket.parent.parts.push(bucket.up);
+  }
+
+  /** The belief of a bucket: its product times what its parent says without it. */
+  _down(i) {
+    const { cards } = this.graph,
+      bucket = this.buckets[i],
+      { up, parent } = bucket;
+    if (parent) {
+      const down = marginal(parent, up.scope, cards);
+      for (let s = 0; s < down.length; s++) down[s] = up.table[s] > 0 ? down[s] / up.table[s] : 0;
+      multiplyBy(bucket, { scope: up.scope, table: down }, cards);
     }
+    scale(bucket.table);
+    this.marginals[bucket.v] = marginal(bucket, [bucket.v], cards);
   }
 
   beliefs() {
-    if (!this.rounds) this.step();
+    this.settle();
     return { marginals: this.marginals };
   }
 
   logZ() {
-    if (!this.rounds) this.step();
+    this.settle();
     return this.total;
   }
 
   /** The most probable state given the evidence, and the log of its weight. */
   best() {
-    this._upward(true);
-    const x = this.graph.cards.map((_, v) => this.evidence[v] ?? 0);
+    const { cards } = this.graph;
+    this._fill();
+    this.order.forEach((_, i) => this._up(i, true));
+    const x = cards.map((_, v) => this.evidence[v] ?? 0);
     for (const bucket of [...this.buckets].reverse()) {
-      const steps = strides(bucket.scope, this.graph.cards);
+      const steps = strides(bucket.scope, cards);
       let base = 0,
         top = -1;
       bucket.scope.forEach((v, i) => (base += i ? x[v] * steps[i] : 0));
-      for (let s = 0; s < this.graph.cards[bucket.v]; s++) {
+      for (let s = 0; s < cards[bucket.v]; s++) {
         const value = bucket.table[base + s * steps[0]];
         if (value > top) [x[bucket.v], top] = [s, value];
       }
     }
     return { x, value: this.total };
   }
+}
+
+/** Divide by the largest entry, which is returned. */
+function scaleToOne(table) {
+  let top = 0;
+  for (const x of table) if (x > top) top = x;
+  if (top > 0) for (let i = 0; i < table.length; i++) table[i] /= top;
+  return top;
 }
 
 function unionScope(v, parts) {
@@ -2191,14 +2220,46 @@ function unionScope(v, parts) {
 }
 
 function multiply(scope, parts, cards) {
-  const shape = scope.map((v) => cards[v]),
-    out = new Float64Array(shape.reduce((a, b) => a * b, 1)).fill(1);
-  for (const part of parts) {
-    const own = strides(part.scope, cards);
-    const steps = scope.map((v) => (part.scope.includes(v) ? own[part.scope.indexOf(v)] : 0));
-    walk(shape, [steps], (i, [at]) => (out[i] *= part.table[at]));
-  }
+  const size = scope.reduce((n, v) => n * cards[v], 1),
+    out = { scope, table: new Float64Array(size).fill(1) };
+  for (const part of parts) multiplyBy(out, part, cards);
+  return out.table;
+}
+
+/** Multiply a table by one over some of its variables, in place. */
+function multiplyBy({ scope, table }, part, cards) {
+  const [high, low] = offsets(scope, part.scope, cards);
+  for (let a = 0, i = 0; a < high.length; a++)
+    for (let b = 0; b < low.length; b++, i++) table[i] *= part.table[high[a] + low[b]];
+}
+
+/** The sums of a bucket's table over all but some of its variables. */
+function marginal({ scope, table }, kept, cards) {
+  const out = new Float64Array(kept.reduce((size, v) => size * cards[v], 1)),
+    [high, low] = offsets(scope, kept, cards);
+  for (let a = 0, i = 0; a < high.length; a++)
+    for (let b = 0; b < low.length; b++, i++) out[high[a] + low[b]] += table[i];
   return out;
+}
+
+/**
+ * Where the states of `scope` are in a table over `part`, which is some of its variables: those of the
+ * first variables, and, to be added, those of the last ones.
+ */
+function offsets(scope, part, cards) {
+  const own = strides(part, cards),
+    step = new Map(part.map((v, i) => [v, own[i]])),
+    ends = [Int32Array.of(0), Int32Array.of(0)];
+  for (const v of [...scope].reverse()) {
+    const end = ends[1].length * cards[v] <= 1024 && ends[0].length === 1 ? 1 : 0,
+      old = ends[end],
+      next = new Int32Array(old.length * cards[v]);
+    for (let s = 0; s < cards[v]; s++)
+      for (let i = 0; i < old.length; i++)
+        next[s * old.length + i] = old[i] + s * (step.get(v) ?? 0);
+    ends[end] = next;
+  }
+  return ends;
 }
 
 /** The first variable of a bucket summed or maximised out. */
@@ -2215,45 +2276,77 @@ function reduceFirst(bucket, cards, best) {
   return out;
 }
 
-/** The sums of a bucket's table over all but some of its variables. */
-function marginal(bucket, kept, cards) {
-  const out = new Float64Array(kept.reduce((size, v) => size * cards[v], 1)),
-    own = strides(kept, cards);
-  const steps = bucket.scope.map((v) => (kept.includes(v) ? own[kept.indexOf(v)] : 0));
-  walk(
-    bucket.scope.map((v) => cards[v]),
-    [steps],
-    (i, [at]) => (out[at] += bucket.table[i]),
-  );
-  return out;
-}
-
-/** A greedy order: next the variable whose bucket is smallest, then the one that adds fewest links. */
+/**
+ * The cheapest of three orders, by the entries of all its buckets: next the variable whose bucket is
+ * smallest; next the one that adds fewest links; or all by their distance from one at the rim.
+ */
 export function eliminationOrder(graph, fixed, most) {
   const near = graph.cards.map(() => new Set());
   for (const scope of graph.scopes)
     for (const a of scope) for (const b of scope) if (a !== b) near[a].add(b);
-  const left = new Set(graph.cards.map((_, v) => v).filter((v) => !fixed[v])),
+  const ranks = fromTheRim(near);
+  const scores = [(v, size) => size, (v, size, now) => fill(now, v) + 1 - 1 / size, (v) => ranks[v]];
+  let found = { order: null, entries: most };
+  for (const score of scores) {
+    const now = near.map((set) => new Set(set)),
+      next = greedyOrder(graph.cards, now, fixed, found.entries, score);
+    if (next) found = next;
+  }
+  return found;
+}
+
+/** An order that eliminates the least score first; null where its buckets exceed `most` entries. */
+function greedyOrder(cards, near, fixed, most, score) {
+  const left = new Set(cards.map((_, v) => v).filter((v) => !fixed[v])),
+    sizes = new Float64Array(cards.length),
+    scores = new Float64Array(cards.length),
     order = [];
+  const update = (v) => {
+    sizes[v] = cards[v];
+    for (const u of near[v]) sizes[v] *= cards[u];
+    scores[v] = sizes[v] > most ? Infinity : score(v, sizes[v], near);
+  };
+  left.forEach(update);
   let entries = 0;
-  const cost = (v) => [...near[v]].reduce((size, u) => size * graph.cards[u], graph.cards[v]);
-  const costs = new Map([...left].map((v) => [v, cost(v)]));
   while (left.size) {
-    let next = -1,
-      least = Infinity;
-    for (const v of left) if (costs.get(v) < least) [next, least] = [v, costs.get(v)];
-    entries += least;
-    if (next < 0 || entries > most) return { order: null, entries };
-    const ends = [...near[next]];
-    for (const a of ends) {
-      near[a].delete(next);
-      for (const b of ends) if (a !== b) near[a].add(b);
-    }
+    let next = -1;
+    for (const v of left) if (next < 0 || scores[v] < scores[next]) next = v;
+    entries += sizes[next];
+    if (entries > most) return null;
+    const ends = [...near[next]],
+      touched = new Set(ends);
     left.delete(next);
-    for (const a of ends) costs.set(a, cost(a));
+    for (const a of ends) near[a].delete(next);
+    for (const a of ends) for (const b of ends) if (a !== b) near[a].add(b);
+    for (const a of ends) for (const b of near[a]) touched.add(b);
+    touched.forEach(update);
     order.push(next);
   }
   return { order, entries };
+}
+
+/** Links that are missing among the neighbours of a variable. */
+function fill(near, v) {
+  const ends = [...near[v]];
+  let missing = 0;
+  for (let i = 0; i < ends.length; i++)
+    for (let j = 0; j < i; j++) missing += !near[ends[i]].has(ends[j]);
+  return missing;
+}
+
+/** Ranks by breadth first from a variable far from another, part by part of the graph. */
+function fromTheRim(near) {
+  const spread = (start) => {
+    const found = new Set([start]);
+    for (const v of found) for (const u of near[v]) found.add(u);
+    return [...found];
+  };
+  const ranks = new Array(near.length).fill(-1);
+  let count = 0;
+  near.forEach((_, v) => {
+    if (ranks[v] < 0) for (const u of spread(spread(v).at(-1))) ranks[u] = count++;
+  });
+  return ranks;
 }
 
 // ---------------------------------------------------------------- files

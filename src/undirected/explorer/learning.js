@@ -6,6 +6,7 @@ import { Palette, choice, digits, el, svgEl } from "./dom.js";
 const MEASURES = {
   validation: "Held-out score",
   surrogate: "Surrogate",
+  flips: "Flips of units",
   loss: "Loss",
   log_z: "log Z",
 };

@@ -1,27 +1,31 @@
 /** Factor graphs: the graph drawn, evidence by click, messages round by round, Bethe beside exact. */
 
-import { FactorGraph, eliminationOrder, parseUai } from "./inference.js";
+import { parseUai } from "./inference.js";
 import { Frames, choice, digits, el, layout, percent, statusOf, svgEl } from "./dom.js";
 
 const WIDE = 720,
   HIGH = 480,
   MARGIN = 36;
 const MOST_BYTES = 8 * 2 ** 20;
+const MOST_SQUARES = 2000; // tables that are drawn, each a square; beyond that they would hide all else
 const SPEEDS = { slow: "Slow", normal: "Normal", fast: "Fast" };
+const AT_ONCE = 50, // milliseconds of work before a frame is drawn in between
+  SLICE = 12; // and then in every frame
 const MILLISECONDS = { slow: 1600, normal: 700, fast: 180 };
 
 export class NetworkView {
   constructor(root, model, payload) {
-    Object.assign(this, { root, model, payload });
+    Object.assign(this, { root, model, payload, file: null });
     this.evidence = {};
     this.damping = 0;
     this.speed = "normal";
     this.method = "bp";
     this.view = el("main", { class: "network-view" });
+    this._frames = new Frames(() => this._animate());
+    this._slices = new Frames(() => this.root.isConnected && this._work(SLICE));
     this._open(model, payload.columns);
     const state = this.root.keep.read();
     if (state?.evidence) this._restore(state);
-    this._frames = new Frames(() => this._animate());
   }
 
   name(v) {
@@ -38,13 +42,11 @@ export class NetworkView {
   _open(model, columns) {
     Object.assign(this, { model, columns, evidence: {} });
     this.places = layOut(model);
-    this.affordable = eliminationOrder(model, {}, FactorGraph.MOST_ENTRIES).order !== null;
     this.view.replaceChildren(
       el("section", { "aria-labelledby": "graph-title" }, ...this._graphPart()),
       el("aside", {}, this._residuals(), this._answers()),
     );
-    this._begin();
-    this.finish();
+    this._begin(true);
   }
 
   _graphPart() {
@@ -103,7 +105,7 @@ export class NetworkView {
       this.title,
       this.summary,
       bar,
-      el("div", { class: "graph" }, this.drawing),
+      el("div", { class: this.model.cards.length > 40 ? "graph many" : "graph" }, this.drawing),
       this._legend(),
       this._drop(),
     ];
@@ -121,9 +123,11 @@ export class NetworkView {
         ),
         text,
       );
+    const states = ["first", "second", "third", "fourth"].slice(0, Math.max(...this.model.cards));
     return el(
       "div",
       { class: "legend" },
+      ...states.map((word, s) => dot(HUES[s], `${word} state`)),
       dot("var(--bp)", "message from a table"),
       dot("var(--mf)", "message from a variable"),
       "Large where it has just changed.",
@@ -173,6 +177,7 @@ export class NetworkView {
         throw new Error("it is compressed; unpack it first.");
       const model = parseUai(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
       if (model.cards.length === 0) throw new Error("it has no variables.");
+      this.file = file.name;
       this._open(model, null);
       this.title.textContent = file.name;
     } catch (error) {
@@ -230,7 +235,7 @@ export class NetworkView {
 
   _draw() {
     const { model, places } = this,
-      pairs = svgEl("g", {}),
+      lines = [],
       squares = svgEl("g", {});
     this.links = [];
     model.scopes.forEach((scope, k) => {
@@ -238,18 +243,10 @@ export class NetworkView {
       const centre =
         scope.length === 2 ? middle(scope.map((v) => places[v])) : places[model.cards.length + k];
       scope.forEach((v, i) => {
-        pairs.append(
-          svgEl("line", {
-            x1: centre.x,
-            y1: centre.y,
-            x2: places[v].x,
-            y2: places[v].y,
-            stroke: "var(--rule)",
-            "stroke-width": 1.5,
-          }),
-        );
+        lines.push(`M${centre.x} ${centre.y}L${places[v].x} ${places[v].y}`);
         this.links.push({ k, i, v, centre });
       });
+      if (model.scopes.length > MOST_SQUARES) return;
       const size = scope.length === 2 ? 5 : 9;
       squares.append(
         svgEl(
@@ -270,7 +267,7 @@ export class NetworkView {
     return svgEl(
       "svg",
       { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "group", "aria-label": "Factor graph" },
-      pairs,
+      svgEl("path", { d: lines.join(""), stroke: "var(--rule)", "stroke-width": 1.5, fill: "none" }),
       squares,
       this.dots,
       ...this.nodes.map((node) => node.group),
@@ -299,10 +296,11 @@ export class NetworkView {
         onclick: () => this.cycle(v),
         onkeydown: (event) => this._nodeKey(event, v),
       },
+      svgEl("circle", { class: "reach", r: small ? 14 : 24, fill: "transparent" }), // for fingers
       svgEl("circle", { r, fill: "var(--page)", stroke: "var(--ink)", "stroke-width": 1 }),
       ring,
       state,
-      this.model.cards.length > 120 ? null : label,
+      this.model.cards.length > 120 ? svgEl("title", { text: this.name(v) }) : label,
     );
     return { group, ring, state, r };
   }
@@ -343,16 +341,14 @@ export class NetworkView {
 
   know(evidence) {
     this.evidence = evidence;
-    this._begin();
-    if (!this.playing) this.finish();
+    this._begin(!this.playing);
     this.root.keep.write(this.state());
   }
 
   _damp(value) {
     this.damping = value;
     this.dampingSaid.textContent = digits(value);
-    this._begin();
-    if (!this.playing) this.finish();
+    this._begin(!this.playing);
   }
 
   /** Back to before the first message. */
@@ -368,19 +364,17 @@ export class NetworkView {
     this.dots.replaceChildren();
   }
 
-  _begin() {
+  /** Before the first message, or, to `finish`, after the last one. */
+  _begin(finish = false) {
     this.run = this.model.run("bp", this.evidence, { damping: this.damping });
     this.history = [];
-    this.exact = null;
-    if (this.affordable) {
-      try {
-        this.exact = this.model.run("exact", this.evidence).settle();
-      } catch {
-        this.exact = null;
-      }
+    this.finishing = finish;
+    try {
+      this.exact = this.model.run("exact", this.evidence);
+    } catch {
+      this.exact = null; // it would need tables that are too large
     }
-    this._show();
-    this._answerAll();
+    if (this._work(AT_ONCE)) this._slices.wake();
   }
 
   /** One round of messages. */
@@ -393,10 +387,24 @@ export class NetworkView {
     return this.run.change;
   }
 
-  finish() {
-    while (!this.run.done) this.history.push(this.run.step());
-    this._show();
-    this._answerAll();
+  /** Whether nothing is left to work out by itself. */
+  get settled() {
+    return (this.run.done || !this.finishing) && (this.exact?.done ?? true);
+  }
+
+  /** So many milliseconds of rounds, then of the exact answer; returns whether there is more. */
+  _work(milliseconds) {
+    const until = performance.now() + milliseconds,
+      wasDone = this.run.done;
+    while (!this.settled && performance.now() < until) {
+      if (this.finishing && !this.run.done) this.history.push(this.run.step());
+      else this.exact.step();
+    }
+    if (this.settled || this.run.done !== wasDone || milliseconds === AT_ONCE) {
+      this._show();
+      this._answerAll();
+    }
+    return !this.settled;
   }
 
   _toggle() {
@@ -405,6 +413,7 @@ export class NetworkView {
       return;
     }
     if (this.run.done) this._begin();
+    this.finishing = false;
     this.playing = true;
     this.playButton.textContent = "Pause";
     this.playButton.setAttribute("aria-pressed", "true");
@@ -465,10 +474,9 @@ export class NetworkView {
         .run(this.method, this.evidence, { iterations: this.method === "gibbs" ? 1500 : 500 })
         .settle(400);
     const own = run.beliefs().marginals,
-      exact = this.exact?.beliefs().marginals;
+      exact = this.exact?.done ? this.exact.beliefs().marginals : undefined;
     const logZ = run.rounds || this.method !== "bp" ? run.logZ() : NaN,
-      right = this.exact ? this.exact.logZ() : NaN;
-    const impossible = this.exact && right === -Infinity;
+      right = exact ? this.exact.logZ() : NaN;
     const name = { bp: "Bethe", mf: "mean field, a lower bound", gibbs: "Gibbs gives none" }[
       this.method
     ];
@@ -479,19 +487,18 @@ export class NetworkView {
       el(
         "tbody",
         {},
-        row(`log Z, ${name}`, digits(logZ, 7)),
-        row(
-          "log Z, exact",
-          this.exact
-            ? impossible
-              ? "no state agrees with what is known"
-              : digits(right, 7)
-            : "not affordable in a page",
-        ),
-        row("difference", digits(logZ - right, 3)),
+        row(`log Z, ${name}`, digits(rounded(logZ), 7)),
+        row("log Z, exact", this._exactWords(right)),
+        row("difference", digits(rounded(logZ - right), 3)),
       ),
     );
     this._table(own, exact);
+  }
+
+  _exactWords(logZ) {
+    if (!this.exact) return "not affordable in a page";
+    if (!this.exact.done) return "being worked out";
+    return logZ === -Infinity ? "no state agrees with what is known" : digits(rounded(logZ), 7);
   }
 
   _table(own, exact) {
@@ -532,7 +539,8 @@ export class NetworkView {
   // ------------------------------------------------------------ state and tour
 
   state() {
-    return { evidence: this.evidence, damping: this.damping };
+    const { evidence, damping, file } = this;
+    return file ? { file } : { evidence, damping }; // whoever has the link has not the file
   }
 
   _restore(state) {
@@ -573,6 +581,11 @@ export class NetworkView {
       },
     ];
   }
+}
+
+/** Without what the tables' own rounding leaves. */
+function rounded(x) {
+  return Math.round(x * 1e6) / 1e6;
 }
 
 function middle(points) {

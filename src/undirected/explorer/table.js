@@ -293,7 +293,7 @@ export class TableView {
     }
   }
 
-  /** The values that a column could be set to: other states, or a standard deviation up and down. */
+  /** Values that a column could be set to: other states, or its expected spread up and down. */
   _alternatives(i) {
     const column = this.columns.list[i];
     if (column.states.length) {
@@ -302,8 +302,9 @@ export class TableView {
         .filter(([s]) => s !== this.values[i])
         .slice(0, 12);
     }
-    const at = this.values[i] ?? this.answers[this.primary][i].mean;
-    return [at - 1, at + 1]
+    const { mean, sd } = this.answers[this.primary][i],
+      [at, step] = this.values[i] === null ? [mean, sd] : [this.values[i], 1];
+    return [at - step, at + step]
       .filter((x) => column.kind !== "nonnegative" || x >= 0)
       .map((x) => [x, column.text(x)]);
   }

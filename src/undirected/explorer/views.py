@@ -278,6 +278,8 @@ def extent(block: Block) -> str:
 def _small(subject: Subject, p: Potentials, body: dict[str, Any]) -> str:
     """The small print: what the model is, and how exactly the page holds it."""
     sizes = ", ".join(extent(block) for block in p.layout.blocks[:6])
+    if body["form"] == "network":
+        sizes = f"{len(body['cards']):,} variables"
     kind = type(subject.model).__name__
     exactly = ""
     if body["form"] == "harmonium" and body["weights"]["dtype"] == "float16":
