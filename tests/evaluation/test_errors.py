@@ -1,3 +1,4 @@
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,6 +17,18 @@ def test_error_rate_counts_wrong_bits():
 
 def test_a_half_is_half_wrong():
     assert error_rate([[0.5, 0.5]], [[0, 1]]).mean == 0.5
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int32, np.float16, jnp.bfloat16])
+def test_numbers_of_any_type_are_counted_alike(kind):
+    """Against a loop over the entries."""
+    rng = np.random.default_rng(0)
+    p, t, mask = rng.integers(0, 2, (3, 5, 8))
+    rows = zip(p, t, mask, strict=True)
+    wrong = sum(int(a != b) for row in rows for a, b, c in zip(*row, strict=True) if c)
+    for predicted, target in ((p.astype(kind), t), (p, t.astype(kind)), (jnp.asarray(p, kind), t)):
+        found = error_rate(predicted, target, mask.astype(bool))
+        assert found.mean == pytest.approx(wrong / mask.sum())
 
 
 def test_mask_selects_changed_entries():

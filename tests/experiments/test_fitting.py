@@ -72,7 +72,7 @@ def test_border_ownership_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     x, y = rng.integers(0, 2, (8, 900)).astype(np.uint8), rng.integers(0, 3, (8, 900))
     config = {**grid.CONFIG["smoke"], "epochs": 4}
     rates = np.array([0.8, 0.03, 1e-10])
-    work = x, y, rates, config, 0
+    work = x, y, rates, config, (0, 1)
     whole = grid._learn(*work, grid.Checkpoints(tmp_path / "whole"))
 
     def stopped(*args, **kwargs):

@@ -3,12 +3,14 @@
 import itertools
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from undirected.inference import SumProduct
+from undirected.inference import MixedProduct, SumProduct
+from undirected.learning import stack
 from undirected.models import RBM
 from undirected.ops import bipartite, on_chip
 
@@ -114,3 +116,29 @@ def test_a_batch_goes_on_chip_and_is_differentiable(monkeypatch):
     for a, b, c in zip(found, jax.jit(nested)(w, rows[None], cols[None]), wanted, strict=True):
         np.testing.assert_allclose(a, c, atol=1e-5)
         np.testing.assert_allclose(b[0], c, atol=1e-5)
+
+
+def stacked(routine, models):
+    """`unary` of the beliefs about every model of a stack, as a function without arguments."""
+    infer = eqx.filter_vmap(lambda model: routine.infer(model.lower(), None).unary)
+    return lambda: infer(models)
+
+
+ROUTINES = {
+    "all rounds": SumProduct(6, None),
+    "until at rest": SumProduct(6, 1e-3),
+    "mixed": MixedProduct(6),
+}
+
+
+@pytest.mark.parametrize("name", ROUTINES)
+def test_models_of_a_stack_choose_their_form_together(name, monkeypatch):
+    """Each as if alone, gentle beside steep; a choice for each would be computed both ways."""
+    routine = ROUTINES[name]
+    alone = [RBM.create(6, 4, seed=i, scale=scale) for i, scale in enumerate((0.3, 4.0, 60.0))]
+    models = stack(alone)
+    wanted = np.stack([routine(model).unary for model in alone])
+    np.testing.assert_allclose(jax.jit(stacked(routine, models))(), wanted, atol=2e-5)
+    assert "cond[" in str(jax.make_jaxpr(stacked(routine, models))())
+    monkeypatch.setattr(bipartite, "steepest", lambda weight: jnp.abs(weight).max())
+    assert "cond[" not in str(jax.make_jaxpr(stacked(routine, models))())

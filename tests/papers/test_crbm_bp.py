@@ -122,6 +122,17 @@ def test_letters_are_counted_where_there_are_any():
 
 
 @pytest.mark.smoke
+def test_one_case_of_a_table_can_be_run_alone(tmp_path):
+    chosen = 'cases=["MNIST, noise 20 %"]', 'methods=["LR"]'
+    found = runner.run("crbm-bp/table1", "smoke", out=tmp_path, overrides=chosen)
+    assert {row.case for row in found.rows} == {"MNIST, noise 20 %"}
+    with pytest.raises(UndirectedError, match="no case noise 30 %; pass some of MNIST, noise 10"):
+        runner.run(
+            "crbm-bp/table1", "smoke", out=tmp_path / "2", overrides=['cases=["noise 30 %"]']
+        )
+
+
+@pytest.mark.smoke
 def test_smoke(tmp_path):
     found = runner.run("crbm-bp/figure4", "smoke", out=tmp_path)
     assert [row.case for row in found.rows] == ["epoch 1"]

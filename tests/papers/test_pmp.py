@@ -22,6 +22,13 @@ def test_smoke(name, tmp_path):
 
 
 @pytest.mark.smoke
+def test_models_of_several_seeds_are_learned_side_by_side(tmp_path):
+    result = runner.run("pmp/toy", "smoke", out=tmp_path, seeds=3)
+    theta = next(row for row in result.rows if row.metric == "learned theta")
+    assert theta.n == len(set(theta.values)) == 3
+
+
+@pytest.mark.smoke
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["zeros", "rbm", "deconvolution"])
 def test_smoke_on_data(name, tmp_path):

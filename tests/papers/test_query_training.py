@@ -18,7 +18,8 @@ from undirected.learning import (
     member,
     stack,
 )
-from undirected.papers.query_training import transfer
+from undirected.models import GridMRF
+from undirected.papers.query_training import grid, transfer
 from undirected.papers.query_training._common import (
     BestOfEach,
     Perceptron,
@@ -42,6 +43,27 @@ def test_grid_smoke(tmp_path):
     result = runner.run("query-training/grid", "smoke", out=tmp_path)
     assert {row.metric for row in result.rows} == {"IoU (%)", "NCE (nats)"}
     assert (tmp_path / "query-training" / result.images[0]["file"]).is_file()
+
+
+@pytest.mark.slow
+def test_border_ownership_learns_each_seed_as_if_alone(tmp_path):
+    """Two seeds in one program against each by itself, with its own start and order of images."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 2, (12, 900)).astype(np.uint8), rng.integers(0, 3, (12, 900))
+    config, rates = {**grid.CONFIG["smoke"], "epochs": 3}, np.array([0.8, 0.03, 1e-10])
+    both = grid._learn(x, y, rates, config, (3, 4), grid.Checkpoints(tmp_path))
+    alone = []
+    for seed in (3, 4):
+        batches = Batches((x, y), config["batch"], seed)
+        steps = batches.steps(config["epochs"])
+        rate = optax.cosine_decay_schedule(config["rate"], steps, config["decay"])
+        start = GridMRF.create((30, 30), (config["clones"], 1, 1), jax.random.key(seed))
+        learner = grid.LabelQueries(rates, config["layers"])
+        how = optax.adam(rate, b2=config["b2"])
+        alone.append(fit(start, learner, how, batches, jax.random.key(9), steps=steps).model)
+    apart = np.stack([model.potentials for model in alone])
+    assert np.abs(apart[0] - apart[1]).max() > 1
+    np.testing.assert_allclose(both["potentials"], apart, atol=1e-4)
 
 
 @pytest.mark.data

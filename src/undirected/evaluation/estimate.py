@@ -78,7 +78,7 @@ def check_data(
 
 def check_finite(caller: str, values: np.ndarray) -> None:
     """Raise where an entry is NaN or infinite."""
-    bad = values.size - np.isfinite(values).sum()
+    bad = values.size - np.count_nonzero(np.isfinite(values))
     if bad:
         raise NotFinite(f"{caller}: {bad} of {values.size} entries are NaN or infinite")
 

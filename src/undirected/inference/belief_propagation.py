@@ -183,7 +183,7 @@ class BeliefPropagation(Inference):
             (messages,), incoming, change, count = self._pass_messages(p)
             return messages.backward / T, incoming[rows] / T, incoming[cols] / T, change, count
 
-        steepest = jnp.max(jnp.abs(weight), initial=0.0)
+        steepest = bipartite.steepest(weight)
         level = (steepest > bipartite.GENTLE).astype(int) + (steepest > bipartite.STEEPEST)
         to_rows, at_rows, at_cols, change, count = jax.lax.switch(
             level, [by_kernel(True), by_kernel(False), by_logs]

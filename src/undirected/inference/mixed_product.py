@@ -54,7 +54,7 @@ class MixedProduct(Inference):
             free = jax.nn.softplus(hidden_fields(v))
             return p.unary[rows.slice] @ v + jnp.where(p.evidence[cols.slice] > 0, held, free).sum()
 
-        gentle = jnp.max(jnp.abs(weight), initial=0.0) <= bipartite.GENTLE
+        gentle = bipartite.steepest(weight) <= bipartite.GENTLE
         odds = jnp.exp(jnp.clip(weight, -bipartite.GENTLE, bipartite.GENTLE))
 
         def by_logs(v: Array) -> Array:

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, PyTree
 
 from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.layout import Layout
 from undirected.core.mesh import agree, any_process, check_mesh, gather, is_first
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches
@@ -126,7 +127,7 @@ def fit(
     init_key, step_key, validation_key = jax.random.split(key, 3)
     model = jax.tree.map(_as_array, model)
     chosen = trainable_leaves(model, trainable)
-    check = block_check(getattr(model, "layout", None)) if batches.transform is None else None
+    check = block_check(_layout(model, objective)) if batches.transform is None else None
     trainer = Trainer(objective, optimiser, batches, chosen, step_key, mesh, check)
     run = _start(trainer, model, optimiser.init(eqx.filter(model, chosen)), init_key)
     identity = {} if store is None else _identity(objective, optimiser, batches, key, patience)
@@ -219,7 +220,8 @@ def _check(model: Any, objective: Objective, batches: Batches, key: Key[Array, "
         raise UndirectedError(
             f"fit: batches is a {type(batches).__name__}; pass Batches(data, size)"
         )
-    if isinstance(objective, Ensemble):  # a stack of models has no layout of its own
+    layout = _layout(model, objective)
+    if layout is None:
         return
     rows = batches.data
     if isinstance(batches, StreamedBatches):  # the others are checked when they come
@@ -227,7 +229,12 @@ def _check(model: Any, objective: Objective, batches: Batches, key: Key[Array, "
         rows = rows if batches.transform is None else batches.transform(rows, key)
     elif batches.transform is not None:
         rows = batches.take(rows, jnp.asarray(batches.indices(0, 1)[0]), key)
-    check_values(getattr(model, "layout", None), rows)
+    check_values(layout, rows)
+
+
+def _layout(model: Any, objective: Objective) -> Layout | None:
+    """The layout of a model that has one; a stack of models has none of its own."""
+    return None if isinstance(objective, Ensemble) else getattr(model, "layout", None)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,24 @@ Loop = tuple[
 ]
 
 
+def steepest(weight: Float[Array, "*batch a b"]) -> Float[Array, ""]:
+    """The largest |weight|, of all models under vmap: they then choose between forms together.
+
+    Of a choice made for each of them, vmap would compute every branch.
+    """
+    return _steepest(jax.lax.stop_gradient(weight))
+
+
+@jax.custom_batching.custom_vmap
+def _steepest(weight: Array) -> Float[Array, ""]:
+    return jnp.max(jnp.abs(weight), initial=0.0)
+
+
+@_steepest.def_vmap
+def _(size: int, batched: list[bool], weight: Array) -> tuple[Array, bool]:
+    return _steepest(weight), False
+
+
 def sum_product(
     weight: Float[Array, "a b"],
     row_fields: Float[Array, " a"],

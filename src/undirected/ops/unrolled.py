@@ -21,6 +21,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from undirected.ops.bipartite import steepest
+
 GROUP = 4
 """Ratios that are multiplied before one logarithm is taken."""
 STEEPEST = 20.0
@@ -161,19 +163,8 @@ _unroll.defvjp(_forward, _backward)
 def _by_steepness(half: Float[Array, "a b"], work: Any) -> Any:
     """`work` on ratios, or on logarithms where a weight needs them."""
     return jax.lax.cond(
-        _steepest(half) > STEEPEST, lambda: work(Logs(half)), lambda: work(Ratios.of(half))
+        steepest(half) > STEEPEST, lambda: work(Logs(half)), lambda: work(Ratios.of(half))
     )
-
-
-@jax.custom_batching.custom_vmap
-def _steepest(half: Array) -> Float[Array, ""]:
-    return jnp.max(jnp.abs(half), initial=0.0)
-
-
-@_steepest.def_vmap
-def _(size: int, batched: list[bool], half: Array) -> tuple[Array, bool]:
-    """One answer for all models of a batch, so that the choice between forms stays a choice."""
-    return _steepest(half), False
 
 
 def _lengths(layers: int, rows: int, start: Float[Array, "a b"]) -> tuple[int, int, int]:
