@@ -7,8 +7,9 @@ import pytest
 
 from undirected.core.errors import UndirectedError
 from undirected.experiments import runner
-from undirected.papers.crbm_bp import _images, _learners, words
-from undirected.papers.crbm_bp._learners import Setting, Task, choose, learn
+from undirected.papers.crbm_bp import _choice, _images, _learners, words
+from undirected.papers.crbm_bp._choice import choose
+from undirected.papers.crbm_bp._learners import Setting, Task, learn, learn_together
 
 
 def test_cases_say_how_images_are_corrupted(key):
@@ -68,16 +69,39 @@ def test_a_model_that_only_gets_worse_is_left_at_its_start():
     np.testing.assert_allclose(spoilt["shown"], regression["shown"], atol=0.05)
 
 
+METHODS = ["LR", "CD-1", "CD-PercLoss", "MLE-MF", "MLE-BP", "LSSVM", "MSSVM", "MLE-BP+"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_seeds_learned_side_by_side_are_as_if_alone(method):
+    """Same validation errors, answers and shares of settled instances, with other rows each."""
+    tasks = []
+    for seed in (3, 5):
+        rng = np.random.default_rng(seed)
+        v = (rng.random((70, 6)) < rng.random(6)).astype(np.uint8)
+        pair = v ^ (rng.random(v.shape) < 0.2).astype(np.uint8), v
+        tasks.append(Task(pair, pair, pair, wrong_units, _images.corruption("noise 20 %")))
+    config = _images.SMOKE | {"epochs": 4, "batch": 10, "validate_epochs": 2}
+    setting = Setting(0.2, 0.001, "random")
+    both = learn_together(tasks, method, config, (3, 5), setting, [None, None])
+    assert not np.array_equal(both[0]["shown"], both[1]["shown"])
+    for task, seed, found in zip(tasks, (3, 5), both, strict=True):
+        alone = learn(task, method, config, seed, setting)
+        for name in alone:
+            np.testing.assert_allclose(found[name], alone[name], atol=1e-4, err_msg=name)
+
+
 def test_settings_are_chosen_by_a_walk_on_validation(monkeypatch):
     """From the middle along decays, then rates, then starts, and past equals."""
     asked = []
 
-    def train(task, method, config, seed, setting, regression, epochs):
+    def train(tasks, method, config, seeds, setting, regressions, epochs):
         asked.append(setting)
         bowl = (setting.decay - 0.02) ** 2 + max(setting.rate, 0.03) - 0.01 * (setting.rate < 0.003)
-        return _learners._Run(bowl + (setting.start == "random"), None)
+        return [_learners.Run(bowl + (setting.start == "random"), None)]
 
-    monkeypatch.setattr(_learners, "_train", train)
+    monkeypatch.setattr(_choice, "train", train)
     rows = np.zeros((4, 3), np.uint8), np.zeros((4, 3), np.uint8)
     task = Task(rows, rows, rows, score=wrong_units)
     found = choose(task, "MLE-BP", _images.FULL, 0)
@@ -101,7 +125,7 @@ def test_weights_decay_and_biases_do_not():
     batch = jnp.ones((4, 3)), jnp.ones((4, 2))
 
     def value(model, decay):
-        numbers = (jnp.asarray(a, jnp.float32) for a in (0.1, decay, 8))
+        numbers = (jnp.asarray(a, jnp.float32) for a in (0.1, decay, 8, 0))
         tuned = _learners._Tuned(model, *numbers)
         return learner(tuned, batch, jnp.asarray(0), jax.random.key(0))[0]
 

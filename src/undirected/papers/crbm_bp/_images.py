@@ -16,6 +16,7 @@ from undirected.evaluation import error_rate
 from undirected.experiments.claims import Claim, Meets, everywhere
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
+from undirected.papers.crbm_bp._choice import choose
 from undirected.papers.crbm_bp._learners import (
     EXTRA,
     METHODS,
@@ -24,8 +25,7 @@ from undirected.papers.crbm_bp._learners import (
     Scores,
     Setting,
     Task,
-    choose,
-    learn,
+    learn_together,
 )
 from undirected.report.images import image_grid
 
@@ -160,9 +160,9 @@ def learn_all(case: str, task: Task, config: dict[str, Any], seed: int, context:
 def learn_seeds(
     case: str, tasks: dict[int, Task], config: dict[str, Any], context: Context
 ) -> list[Found]:
-    """Every method of the config on the task of every seed, each a stage.
+    """Every method of the config on the tasks of all seeds, each a stage.
 
-    The setting of a method is chosen with the first seed, and all learn with it.
+    The setting of a method is chosen with the first seed, and all learn with it, side by side.
     """
     others = [name for name in config["methods"] if name != "LR"]
     regressions = _learn_group(case, ["LR"], tasks, config, context, [None] * len(tasks))
@@ -190,19 +190,30 @@ def _learn_group(
             for method in methods
         }
     )
-    work, places = {}, {}
+    work = {}
     for method in methods:
         setting = chosen[f"{case}, {method}, choice"]
         values = Setting(setting["rate"], setting["decay"], setting["start"])
-        for i, (seed, task) in enumerate(tasks.items()):
-            name = f"{case}, {method}" + (f", seed {seed}" if len(tasks) > 1 else "")
-            work[name] = partial(learn, task, method, config, seed, values, starts[i])
-            places[name] = i, method, setting
+        work[f"{case}, {method}"] = partial(_learn, tasks, method, config, values, starts)
     found: list[Found] = [{} for _ in tasks]
-    for name, got in context.map(work).items():
-        i, method, setting = places[name]
-        found[i][method] = got | {"setting": setting}
+    for method, got in zip(methods, context.map(work).values(), strict=True):
+        for i, own in enumerate(found):
+            setting = chosen[f"{case}, {method}, choice"]
+            own[method] = {name: array[i] for name, array in got.items()} | {"setting": setting}
     return found
+
+
+def _learn(
+    tasks: dict[int, Task],
+    method: str,
+    config: dict[str, Any],
+    setting: Setting,
+    starts: Sequence[dict[str, Any] | None],
+) -> dict[str, np.ndarray]:
+    """What a method learned with every seed, side by side; arrays lead with the seeds."""
+    seeds, several = list(tasks), list(tasks.values())
+    found = learn_together(several, method, config, seeds, setting, starts)
+    return {name: np.stack([own[name] for own in found]) for name in found[0]}
 
 
 def run_cases(

@@ -1,7 +1,7 @@
 """What the experiments of this paper share: the learners, and how a model is learned and tested."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -14,15 +14,17 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info
-from undirected.experiments.fitting import fit
+from undirected.experiments.fitting import SeedBatches, fit
 from undirected.inference import MaxProduct, MeanField, MixedProduct, SumProduct, predict
 from undirected.learning import (
-    Batches,
     Conditional,
     ContrastiveDivergence,
+    Ensemble,
     MaxMargin,
     PerceptronLoss,
     TwoPhase,
+    member,
+    stack,
 )
 from undirected.models import ConditionalRBM
 from undirected.sampling import BlockGibbs
@@ -62,59 +64,6 @@ class Setting:
     start: str
 
 
-def choose(
-    task: Task, method: str, config: dict[str, Any], seed: int, regression: Arrays | None = None
-) -> dict[str, Any]:
-    """The setting with the lowest validation error after `choose_epochs`, found by a walk.
-
-    The walk starts in the middle of the grid and goes along the decays, then the rates, then the
-    starts, as long as the next one is better. Of one point nothing is learned.
-    """
-    here, tried = _middle(grid(method, config)), {}
-
-    def error(setting: Setting) -> float:
-        if setting not in tried:
-            epochs = min(config["choose_epochs"], _epochs(method, config))
-            run = _train(task, method, config, seed, setting, regression, epochs)
-            tried[setting] = run.error
-        return tried[setting]
-
-    for name, values in grid(method, config).items():
-        here = _walk(here, name, values, error)
-    return {
-        **asdict(here),
-        "tried": [{**asdict(setting), "error": value} for setting, value in tried.items()],
-    }
-
-
-def grid(method: str, config: dict[str, Any]) -> dict[str, list]:
-    """The values of every part of a setting, in the order in which they are chosen."""
-    starts = ["random"] if method == "LR" else config["starts"]
-    return {"decay": config["decays"], "rate": config["rates"], "start": starts}
-
-
-def _middle(values: dict[str, list]) -> Setting:
-    return Setting(**{name: several[len(several) // 2] for name, several in values.items()})
-
-
-def _walk(here: Setting, name: str, values: list, error: Callable[[Setting], float]) -> Setting:
-    """The best setting met from here on in both directions, until one is worse than the best.
-
-    Equals are passed by: where learning only harms, all settings stay at the start, and a gentler
-    one may not.
-    """
-    best, first = here, values.index(getattr(here, name))
-    for direction in (1, -1):
-        at = first + direction
-        while 0 <= at < len(values):
-            there = replace(here, **{name: values[at]})
-            if error(there) > error(best):
-                break
-            best = there if error(there) < error(best) else best
-            at += direction
-    return best
-
-
 def learn(
     task: Task,
     method: str,
@@ -123,20 +72,42 @@ def learn(
     setting: Setting,
     regression: Arrays | None = None,
 ) -> Arrays:
+    """`learn_together` of one seed."""
+    return learn_together([task], method, config, [seed], setting, [regression])[0]
+
+
+def learn_together(
+    tasks: Sequence[Task],
+    method: str,
+    config: dict[str, Any],
+    seeds: Sequence[int],
+    setting: Setting,
+    regressions: Sequence[Arrays | None],
+) -> list[Arrays]:
     """Learn with a setting, keep the epoch with the lowest validation error, test once.
 
-    `regression` is what this function gave for "LR". Tests make as many iterations of inference as
-    the learning of the epoch that is kept.
+    Every seed has its task, and learns beside the others in one program as if it were alone.
+    `regressions` are what this function gave for "LR". Tests make as many iterations of inference
+    as the learning of the epoch that is kept.
     """
-    run = _train(task, method, config, seed, setting, regression, _epochs(method, config))
+    epochs = epochs_of(method, config)
+    runs = train(tasks, method, config, seeds, setting, regressions, epochs)
+    return [
+        _tested(task, method, config, seed, run)
+        for task, seed, run in zip(tasks, seeds, runs, strict=True)
+    ]
+
+
+def _tested(task: Task, method: str, config: dict[str, Any], seed: int, run: "Run") -> Arrays:
+    """What is kept of a run, with its scores on the test part."""
     x, v = task.test
     infer = _inference(method, _iterations(run.epoch, config))
     answers = predict(run.model, x, infer, jax.random.key(seed + 2))
     arrays = {
         "validation": run.error,
         "best": run.epoch,
-        "epochs": [row["epoch"] for row in run.history],
-        "converged": [row.get("converged", 1.0) for row in run.history],
+        "epochs": np.arange(len(run.converged)) + 1,
+        "converged": run.converged,
         "shown": answers[:SHOWN],
         **task.score(answers, x, v),
     }
@@ -152,16 +123,20 @@ class _Tuned(eqx.Module):
     rate: Float[Array, ""]
     decay: Float[Array, ""]
     steps: Float[Array, ""]
+    seed: Float[Array, ""]
 
 
 @dataclass
-class _Run:
-    """The best model on validation so far, after `epoch` epochs, and what was reported."""
+class Run:
+    """The best model on validation so far, after `epoch` epochs.
+
+    `converged`: share of instances whose messages settled, by epoch.
+    """
 
     error: float
     model: ConditionalRBM
     epoch: float = 0
-    history: Any = ()
+    converged: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -169,43 +144,67 @@ class _Learner:
     """The objective of a method on a `_Tuned` model; it knows the step.
 
     The rate falls to zero as a cosine; `decay` pulls the weight matrices, and no bias, to zero.
+    Draws come from the seed of the model and the step alone, whatever is learned beside it.
     """
 
     method: str
     per_epoch: int
     most_iterations: int
     falls: bool = True
+    redraw: Callable[[Array, Key[Array, ""]], Array] | None = None
 
-    def init(self, tuned: _Tuned, batch: tuple[Array, Array], key: Key[Array, ""]) -> Array:
+    def init(self, model: _Tuned, batch: tuple[Array, Array], key: Key[Array, ""]) -> Array:
         """The step."""
-        _objective(self.method, self.most_iterations).init(tuned.model, batch, key)
+        x, v = batch
+        _objective(self.method, self.most_iterations).init(model.model, (_f(x), _f(v)), key)
         return jnp.zeros((), jnp.int32)
 
     def __call__(
-        self, tuned: _Tuned, batch: tuple[Array, Array], step: Array, key: Key[Array, ""]
+        self, model: _Tuned, batch: tuple[Array, Array], carry: Array, key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], tuple[Array, Info]]:
         """The objective of this step, times its rate."""
+        tuned, step = model, carry
+        x, v = (_f(part) for part in batch)
+        own = jax.random.fold_in(jax.random.key(tuned.seed.astype(jnp.int32)), step)
+        own, noise = jax.random.split(own)
+        x = x if self.redraw is None else self.redraw(v, noise)
         iterations = jnp.minimum(8 + step // self.per_epoch, self.most_iterations)
         objective = _objective(self.method, iterations)
-        value, (_, info) = objective(tuned.model, batch, None, key)
+        value, (_, info) = objective(tuned.model, (x, v), None, own)
         matrices = [leaf for leaf in jax.tree.leaves(tuned.model) if jnp.ndim(leaf) > 1]
         penalty = 0.5 * tuned.decay * sum(jnp.sum(matrix**2) for matrix in matrices)
         rate = tuned.rate * (0.5 + 0.5 * jnp.cos(jnp.pi * step / tuned.steps) if self.falls else 1)
         return rate * (value + penalty), (step + 1, info)
 
 
-def _train(
-    task: Task,
+class _Together(Ensemble):
+    """An ensemble that reports of every model under its number: "converged.0"."""
+
+    def __call__(
+        self, model: Any, batch: Any, carry: Any, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], tuple[Any, Info]]:
+        """The sum over models, what they carry, and reports."""
+        loss, (carry, info) = super().__call__(model, batch, carry, key)
+        named = {f"{name}.{i}": one for name, each in info.items() for i, one in enumerate(each)}
+        return loss, (carry, named)
+
+
+def train(
+    tasks: Sequence[Task],
     method: str,
     config: dict[str, Any],
-    seed: int,
+    seeds: Sequence[int],
     setting: Setting,
-    regression: Arrays | None,
+    regressions: Sequence[Arrays | None],
     epochs: int,
-) -> _Run:
+) -> list[Run]:
     """Momentum, and the best of the validated epochs kept; the start is one of them."""
-    batches = _batches(task, method, config["batch"], seed)
-    model = _start(task, method, config, seed, regression if setting.start != "random" else None)
+    runs = []
+    for task, seed, regression in zip(tasks, seeds, regressions, strict=True):
+        first = regression if setting.start != "random" else None
+        model = _start(task, method, config, seed, first)
+        runs.append(Run(_validated(task, method, config, model, 0, seed), model))
+    batches = _batches(tasks, config["batch"], seeds)
     per_epoch, optimiser = batches.steps(1), config.get("optimiser", "momentum")
     if optimiser not in ("momentum", "constant", "adam"):
         raise UndirectedError(
@@ -213,36 +212,46 @@ def _train(
         )
     adam = optimiser == "adam"  # which does not see how large a loss is
     chosen = 1.0 if adam else setting.rate, setting.decay, epochs * per_epoch
-    tuned = _Tuned(model, *(jnp.asarray(value, jnp.float32) for value in chosen))
+    tuned = [
+        _Tuned(run.model, *(jnp.asarray(value, jnp.float32) for value in (*chosen, seed)))
+        for run, seed in zip(runs, seeds, strict=True)
+    ]
     falling = optax.cosine_decay_schedule(setting.rate, epochs * per_epoch)
-    best = _Run(_validated(task, method, config, model, 0, seed), model)
+    redraw = tasks[0].redraw if method == "MLE-BP+" else None
+    learner = _Learner(
+        method, per_epoch, config["most_iterations"], optimiser == "momentum", redraw
+    )
     every, calls = config["validate_epochs"], iter(range(1, epochs + 1))
 
     def validate(tuned: _Tuned, key: Key[Array, ""]) -> float:
         epoch = min(every * next(calls), epochs)
-        error = _validated(task, method, config, tuned.model, epoch, seed)
-        if error < best.error:
-            best.error, best.model, best.epoch = error, tuned.model, epoch
-        return error
+        for i, (task, seed, run) in enumerate(zip(tasks, seeds, runs, strict=True)):
+            model = member(tuned, i).model
+            error = _validated(task, method, config, model, epoch, seed)
+            if error < run.error:
+                run.error, run.model, run.epoch = error, model, epoch
+        return min(run.error for run in runs)
 
-    best.history = fit(
-        tuned,
-        _Learner(method, per_epoch, config["most_iterations"], falls=optimiser == "momentum"),
+    history = fit(
+        stack(tuned),
+        _Together(learner, own_data=True),
         optax.adam(falling) if adam else optax.sgd(1.0, 0.9),
         batches,
-        jax.random.key(seed),
+        jax.random.key(0),  # of nothing: draws come from the seeds
         epochs=epochs,
         trainable=eqx.tree_at(
             lambda t: t.model,
-            jax.tree.map(lambda _: False, tuned),
-            jax.tree.map(eqx.is_inexact_array, model),
+            jax.tree.map(lambda _: False, tuned[0]),
+            jax.tree.map(eqx.is_inexact_array, tuned[0].model),
         ),
         log_every=per_epoch,
         validate=validate,
         validate_every=every * per_epoch,
         mode="min",
     ).history
-    return best
+    for i, run in enumerate(runs):
+        run.converged = [row.get(f"converged.{i}", 1.0) for row in history]
+    return runs
 
 
 def _validated(
@@ -260,12 +269,12 @@ def _iterations(epoch: float, config: dict[str, Any]) -> Array:
     return jnp.asarray(min(7 + max(ceil(epoch), 1), config["most_iterations"]), jnp.int32)
 
 
-def _batches(task: Task, method: str, size: int, seed: int) -> Batches:
-    x, v = task.train
-    redraw = task.redraw
-    if method == "MLE-BP+" and redraw is not None:
-        return Batches(v, size, seed, transform=lambda v, k: (redraw(_f(v), k), _f(v)))
-    return Batches((x, v), size, seed, transform=lambda pair, k: (_f(pair[0]), _f(pair[1])))
+def _batches(tasks: Sequence[Task], size: int, seeds: Sequence[int]) -> SeedBatches:
+    """Training rows of every task, each in the order of its seed."""
+    ends = np.cumsum([len(task.train[0]) for task in tasks])
+    rows = np.split(np.arange(ends[-1]), ends[:-1])
+    x, v = (np.concatenate([task.train[part] for task in tasks]) for part in (0, 1))
+    return SeedBatches((x, v), size, seeds=seeds, subsets=rows)
 
 
 def _start(
@@ -281,7 +290,7 @@ def _start(
     return eqx.tree_at(lambda m: (m.visible_features, m.visible_bias), model, first)
 
 
-def _epochs(method: str, config: dict[str, Any]) -> int:
+def epochs_of(method: str, config: dict[str, Any]) -> int:
     return config["epochs_of"].get(method, config["epochs"])
 
 
