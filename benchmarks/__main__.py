@@ -78,6 +78,7 @@ def case_rows(case: Case, timings: list[Timing]) -> list[Row]:
             "middle half of the repetitions (ms)": 1e3 * (high - low) / case.steps,
             "build (s)": timing.build,
             "compile (s)": first,
+            "first answer (s)": timing.build + timing.first,
             "peak memory (MB)": timing.memory / 1e6,
         }
         if ours:

@@ -31,12 +31,12 @@ def main() -> None:
 
 def markdown_of(records: Sequence[Mapping[str, Any]]) -> str:
     """The page of the documentation of one benchmark: that of speed, or one with its own page."""
-    from benchmarks import families, imputation, spin_glass
+    from benchmarks import families, growth, imputation, spin_glass
     from benchmarks.uai import page as uai  # which draws with what is here
 
     name = records[0]["experiment"].split("/")[-1]
-    if name in ("families", "uai"):
-        return {"families": families, "uai": uai}[name].markdown(*records)
+    if name in ("families", "growth", "uai"):
+        return {"families": families, "growth": growth, "uai": uai}[name].markdown(*records)
     own = {"tables": tables, "imputation": imputation, "spin_glass": spin_glass}
     return own[name].markdown(records[0]) if name in own else markdown(records)
 
@@ -105,7 +105,7 @@ def markdown(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(parts) + "\n"
 
 
-SHOWN = (TIME, RATIO, "compile (s)", "peak memory (MB)")
+SHOWN = (TIME, RATIO, "compile (s)", "first answer (s)", "peak memory (MB)")
 INTRODUCTION = """\
 `make bench` runs this library beside what one would use instead, on the same inputs, in one run:
 repetitions are interleaved, every contestant has a process and every peer an environment of its

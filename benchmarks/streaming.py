@@ -154,11 +154,19 @@ def write(asked: argparse.Namespace, found: dict[str, list[dict[str, float]]], t
             values = [turn[metric] for turn in turns]
             better = "higher" if metric == "steps/s" else "lower"
             rows.append(Row(name, "fit", metric, median(values), n=len(values), better=better))
-    memory = median(turn["steps/s"] for turn in found["memory"])
+    middle = {
+        name: {metric: median(turn[metric] for turn in turns) for metric in turns[0]}
+        for name, turns in found.items()
+    }
+    memory = middle["memory"]
     for name in [name for name in found if name != "memory"]:
-        share = median(turn["steps/s"] for turn in found[name]) / memory
+        speed = middle[name]["steps/s"] / memory["steps/s"]
+        work = memory["cpu ms/step"] / middle[name]["cpu ms/step"]
         peak = max(turn["peak GB"] for turn in found[name])
-        notes.append(f"{name}: {share:.0%} of the speed in memory, at most {peak:.2f} GB.")
+        notes.append(
+            f"{name}: {speed:.0%} of the speed in memory by the clock, {work:.0%} by CPU time; at "
+            f"most {peak:.2f} GB."
+        )
         print(notes[-1])
     config = {name: getattr(asked, name) for name in ("gigabytes", "parquet", "steps", "turns")}
     title = "Tables larger than memory"

@@ -7,6 +7,7 @@ also writes those of one device, `one.npz`, and what a step compiles to, `step.j
 import json
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,36 @@ def objectives() -> dict[str, tuple[Any, Any]]:
     }
 
 
+class Source:
+    """Rows that are read in slices; which of them the thread that reads ahead has asked for."""
+
+    def __init__(self) -> None:
+        self.rows = (np.random.default_rng(1).random((1920, 16)) < 0.4).astype(np.uint8)
+        self.shape, self.dtype, self.asked = self.rows.shape, self.rows.dtype, set()
+
+    def __getitem__(self, where: slice) -> np.ndarray:
+        if threading.current_thread().name.startswith("undirected-reader"):
+            self.asked |= set(range(*where.indices(len(self.rows))))
+        return self.rows[where]
+
+
+def streamed(mesh: Any) -> Any:
+    """Half an epoch of a stream, the other half of which is read ahead: its own rows alone."""
+    source, size = Source(), 24
+    batches = un.StreamedBatches(source, size, block=16, buffer=480, transform=as_float)
+    how = optax.sgd(0.25), batches, jax.random.key(SEED)
+    result = fit(rbm(), persistent(), *how, steps=40, log_every=10, mesh=mesh)
+    count = jax.process_count()
+    own = np.arange(size) * count // size == jax.process_index()
+    allowed = set(batches.indices(0, 80)[:, own].ravel().tolist())
+    assert len(allowed) == len(source.rows) // count
+    assert len(source.asked) > len(allowed) // 4
+    assert source.asked <= allowed, f"{len(source.asked - allowed)} rows of other processes"
+    return result.model
+
+
 def learned(mesh: Any) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {"streamed pcd": streamed(mesh)}
     for name, (objective, model) in objectives().items():
         result = trained(mesh, objective, model)
         found[name] = result.model

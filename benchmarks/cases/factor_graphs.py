@@ -1,8 +1,8 @@
-"""Deconvolution: images stamped from features at unknown locations, as a factor graph."""
+"""Factor graphs: deconvolution of images, and networks of variables with many numbers of states."""
 
 import numpy as np
 
-from benchmarks.checks import mostly_same
+from benchmarks.checks import mostly_same, same
 from benchmarks.harness import OURS, Arrays, Case, Entry
 from undirected.data.deconvolution import FEATURES, stamp
 
@@ -14,8 +14,32 @@ SAMPLE = 3
 
 
 def cases(quick: bool) -> list[Case]:
-    few = [_deconvolution(SAMPLE), _deconvolution(SAMPLE, "construction")]
+    few = [_network(), _deconvolution(SAMPLE), _deconvolution(SAMPLE, "construction")]
     return few if quick else [*few, _deconvolution(66), _deconvolution(66, "construction")]
+
+
+def _network() -> Case:
+    """A tree, so that all find the same; what differs is how long the first answer takes."""
+
+    def inputs() -> Arrays:
+        rng = np.random.default_rng(0)
+        sizes = rng.permutation(np.repeat(np.arange(2, 12), 10))
+        scopes = [(int(rng.integers(max(0, v - 10), v)), v) for v in range(1, len(sizes))]
+        tables = [rng.gamma(2.0, size=sizes[list(scope)]) for scope in scopes]
+        return {
+            "sizes": sizes,
+            "scopes": np.array(scopes),
+            "tables": np.concatenate([table.ravel() for table in tables]),
+            "iterations": np.asarray(50),
+        }
+
+    entries = (
+        Entry(OURS, "ours", "network"),
+        Entry("PGMax", "pgmax", "network", "pgmax"),
+        Entry("pgmpy", "pgmpy", "network", "pgmpy"),
+    )
+    name = "belief propagation, a tree of 100 variables of 2 to 11 states"
+    return Case(name, inputs, entries, same(1e-3))
 
 
 def _deconvolution(images: int, function: str = "deconvolution") -> Case:

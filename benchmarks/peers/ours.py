@@ -8,6 +8,7 @@ import numpy as np
 import optax
 
 from undirected.core import graph
+from undirected.core.layout import marginals
 from undirected.core.potentials import batch_axes, clamp, shift
 from undirected.evaluation import ais as annealed
 from undirected.factors import ConvolutionalOr
@@ -15,7 +16,7 @@ from undirected.inference import MaxProduct, QueryNetwork, SumProduct, Susceptib
 from undirected.learning import Batches, Persistent
 from undirected.learning.query_training import query_losses
 from undirected.learning.train_step import TrainState, make_advance
-from undirected.models import RBM, FactorGraph, Ising, ModelPath
+from undirected.models import RBM, FactorGraph, Ising, ModelPath, markov_network
 from undirected.ops.unrolled import unrolled_fields
 from undirected.sampling import BlockGibbs, Gibbs
 
@@ -244,3 +245,26 @@ def _keys():
     while True:
         seed += 1
         yield jax.random.key(seed)
+
+
+def network(given):
+    """Marginals of a Markov network."""
+    tables = cut_tables(given)
+    graph = markov_network(given["sizes"].tolist(), tables)
+    infer, p = SumProduct(int(given["iterations"]), None), graph.lower()
+
+    def run():
+        found = marginals(graph.layout, infer(p).unary)
+        return {"marginals": np.asarray(found)[np.asarray(graph.layout.order)]}
+
+    return run
+
+
+def cut_tables(given):
+    """Scopes with their tables, out of one long array."""
+    shapes = given["sizes"][given["scopes"]]
+    parts = np.split(given["tables"], np.cumsum(shapes.prod(1))[:-1])
+    return [
+        (tuple(scope.tolist()), part.reshape(shape))
+        for scope, part, shape in zip(given["scopes"], parts, shapes, strict=True)
+    ]

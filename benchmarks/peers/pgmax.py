@@ -115,6 +115,40 @@ def _deconvolution(images, sizes):
     return engine, pixels, features, locations
 
 
+def network(given):
+    """A group of variables for every number of states, a group of factors for every two of them."""
+    sizes = given["sizes"]
+    groups = {
+        k: vgroup.NDVarArray(num_states=int(k), shape=(int((sizes == k).sum()),))
+        for k in set(sizes.tolist())
+    }
+    place = np.array([(sizes[:v] == sizes[v]).sum() for v in range(len(sizes))])
+    graph = fgraph.FactorGraph(list(groups.values()))
+    shapes = sizes[given["scopes"]]
+    parts = np.split(given["tables"], np.cumsum(shapes.prod(1))[:-1])
+    by_shape = {}
+    for scope, part, shape in zip(given["scopes"].tolist(), parts, shapes, strict=True):
+        names = [groups[int(sizes[v])][int(place[v])] for v in scope]
+        own = by_shape.setdefault(tuple(shape.tolist()), ([], []))
+        own[0].append(names)
+        own[1].append(np.log(part.reshape(shape)))
+    for names, logs in by_shape.values():
+        graph.add_factors(fgroup.PairwiseFactorGroup(names, np.stack(logs)))
+    engine = infer.build_inferer(graph.bp_state, backend="bp")
+    start = engine.init()
+    most = int(sizes.max())
+
+    def run():
+        end = engine.run(start, num_iters=int(given["iterations"]), damping=0.0, temperature=1.0)
+        found = infer.get_marginals(engine.get_beliefs(end))
+        rows = np.zeros((len(sizes), most))
+        for v, (k, at) in enumerate(zip(sizes.tolist(), place.tolist(), strict=True)):
+            rows[v, :k] = np.asarray(found[groups[k]])[at]
+        return {"marginals": rows}
+
+    return run
+
+
 def _tables(weights):
     tables = np.zeros((len(weights), 2, 2))
     tables[:, 1, 1] = weights

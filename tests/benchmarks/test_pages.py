@@ -13,6 +13,7 @@ PAGES = {
     "imputation": ["imputation-full"],
     "uai": ["uai-20s", "uai-60s"],
     "proteins": ["families-full"],
+    "scaling": ["growth-full", "streaming-full"],
 }
 
 

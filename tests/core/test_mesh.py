@@ -87,7 +87,7 @@ def check_answers(folder: Path, expected: Path) -> None:
 
 
 PCD = "pcd", "pcd, chains that 8 does not divide"
-LEARNED = *PCD, "two-phase bp", "query training", "pseudo-likelihood", "max-margin"
+LEARNED = *PCD, "streamed pcd", "two-phase bp", "query training", "pseudo-likelihood", "max-margin"
 SAMPLED = "chains", "ais", "reverse ais", "query", "query in numpy"
 QUESTIONS = {*LEARNED, *SAMPLED, *(f"chains of {name}" for name in PCD)}
 

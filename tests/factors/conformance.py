@@ -24,6 +24,7 @@ from undirected.factors import (
     count,
     logical_and,
     logical_or,
+    mixed_tables,
     pool,
     potts,
     sparse_tables,
@@ -246,6 +247,34 @@ def table_with_zeros() -> Row:
     return table({"x": 2, "y": (1, 3)}, [[0, 2], [1, 2]], weight, frozenset({"cut"}))
 
 
+def mixed_tables_row() -> Row:
+    """Tables of four shapes on a tree of two binary variables, one of three states, one of four."""
+    sizes, scopes = (2, 2, 3, 4), [[3, 2], [0, 1], [2, 1]]
+    each = [normal(*(sizes[v] for v in scope), seed=f) for f, scope in enumerate(scopes)]
+    each[0][1, 2] = each[2][2, 1] = -np.inf
+    by_shape = [1, 2, 0]  # (2, 2), (3, 2), (4, 3)
+
+    def hits(s: np.ndarray) -> np.ndarray:
+        found = np.zeros((3, 4, 3))
+        for row, f in enumerate(by_shape):
+            found[(row, *s[scopes[f]])] = 1
+        return found
+
+    def turned(layout: Layout) -> tuple[Factor, float]:
+        return mixed_tables(layout, scopes, [np.flip(table) for table in each]), 0.0
+
+    return Row(
+        {"x": 2, "y": (1, 3), "z": (1, 4)},
+        lambda layout: mixed_tables(layout, scopes, each),
+        lambda s: float(
+            sum(max(t[tuple(s[scope])], NO) for t, scope in zip(each, scopes, strict=True))
+        ),
+        hits,
+        turned,
+        frozenset({"cut"}),
+    )
+
+
 # Hard constraints. Their statistic is whether each factor is violated.
 
 
@@ -384,6 +413,7 @@ ROWS: dict[str, Row] = {
     "table of three": table(
         {"x": 2, "y": (1, 3)}, [[0, 2, 1]], normal(1, 2, 3, 2), frozenset(PAIRS_ONLY)
     ),
+    "mixed tables": mixed_tables_row(),
     "or": constraint(logical_or, oracle.log_or, [[0, 1], [3, -1]], [3, 4], logical_and),
     "and": constraint(logical_and, oracle.log_and, [[0, 1], [3, -1]], [3, 4], logical_or),
     "pool": constraint(pool, oracle.log_pool, [[0, 1], [2, 3]], [2, 4], None),

@@ -16,12 +16,13 @@ class Watched:
     """A source that only gives slices, and notes which."""
 
     def __init__(self, rows):
-        self.rows, self.asked = rows, []
+        self.rows, self.asked, self.slices = rows, [], []
         self.shape, self.dtype = rows.shape, rows.dtype
 
     def __getitem__(self, where):
         assert isinstance(where, slice) and where.stop - where.start <= 4
         self.asked.append(where.start)
+        self.slices.append((where.start, where.stop))
         return self.rows[where]
 
 
@@ -32,7 +33,8 @@ def test_every_row_comes_once_an_epoch(rows, size):
     for epoch in range(3):
         assert sorted(stream[epoch * rows : (epoch + 1) * rows]) == list(range(rows))
     orders = stream[: 2 * rows].reshape(2, rows)
-    assert (orders[0] != orders[1]).any()
+    if size < rows:  # a batch of all rows is the same in any order
+        assert (orders[0] != orders[1]).any()
     assert (batches.indices(3, 9) == stream.reshape(-1, size)[3:9]).all()
 
 
@@ -56,6 +58,29 @@ def test_a_reader_gives_the_rows_that_the_order_names():
         assert len(reader.held) <= 2
     reader.close()
     assert set(source.asked) == {0, 4, 8, 12, 16, 20}
+
+
+@pytest.mark.parametrize("shuffle", [True, False], ids=["mixed", "in order"])
+@pytest.mark.parametrize("processes", [2, 4])
+def test_readers_of_parts_of_a_batch_share_out_the_rows(processes, shuffle):
+    """Each row is read by one of them; together they have the batches of one reader."""
+    rows, size = np.arange(96).reshape(48, 2) + 1, 8
+    whole = un.StreamedBatches(rows, size, block=4, buffer=24, shuffle=shuffle)
+    expected, total, times = Reader(whole).read(0, 18), 0, np.zeros(48, int)  # three epochs
+    for process in range(processes):
+        own = np.arange(size) * processes // size == process
+        source = Watched(rows)
+        reader = Reader(
+            un.StreamedBatches(source, size, block=4, buffer=24, shuffle=shuffle), own=own
+        )
+        found = reader.read(0, 6)
+        assert (found[:, ~own] == 0).all()
+        asked = np.concatenate([np.arange(*where) for where in source.slices])
+        assert len(asked) == len(set(asked)) == 48 // processes
+        times[asked] += 1
+        total = total + np.concatenate([found, reader.read(6, 18)])
+    assert (times == 1).all()
+    assert (total == expected).all()
 
 
 @pytest.mark.slow

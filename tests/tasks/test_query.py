@@ -40,6 +40,17 @@ def test_everything_is_asked_where_nothing_is_given(net):
     assert list(found["sky"].values()) == pytest.approx(whole.sum((1, 2)).tolist(), abs=1e-5)
 
 
+def test_belief_propagation_answers_where_elimination_does_not_fit():
+    """Every two of 24 variables of three states are joined: a tree would have a table of 3^24."""
+    pairs = [(i, j) for i in range(24) for j in range(i)]
+    net = un.markov_network([3] * 24, {pair: np.full((3, 3), 1.0) + np.eye(3) for pair in pairs})
+    found = un.query(net, given={0: 1})
+    assert found[1] == pytest.approx(un.query(net, given={0: 1}, method="bp")[1])
+    assert found[1][1] > 0.9
+    with pytest.raises(UndirectedError, match="its tables would have more than"):
+        un.query(net, given={0: 1}, method="exact")
+
+
 def test_chains_and_mean_field_answer_too(net):
     exact = un.query(net, given={"wind": "calm"})["rain"][1]
     assert un.query(net, given={"wind": "calm"}, method="gibbs", seed=3)["rain"][1] == (

@@ -20,6 +20,10 @@ class UnsupportedFactor(UndirectedError):
     """An algorithm met a factor group or a kind of variable it cannot handle."""
 
 
+class TooLarge(UndirectedError):
+    """An exact answer would take more memory than is allowed; an approximate one may be asked."""
+
+
 class NotFinite(UndirectedError):
     """A quantity became NaN or infinite."""
 

@@ -56,6 +56,38 @@ class Block:
         return self.size // self.width
 
 
+ROOM = 2**16
+"""Padding that is always allowed, in numbers: less than a program more would cost."""
+
+
+@dataclass(frozen=True)
+class MixedBlock(Block):
+    """Categorical blocks that follow each other, seen as one, so that one program serves them all.
+
+    `states` is the largest of their numbers of states.
+    """
+
+    blocks: tuple[Block, ...] = ()
+
+    @property
+    def variables(self) -> int:
+        return sum(block.variables for block in self.blocks)
+
+    @cached_property
+    def place(self) -> Int[np.ndarray, "variables states"]:
+        """Where in the block the unit of each state is; its size where there is no such state."""
+        counts = [block.variables for block in self.blocks]
+        widths = np.repeat([block.states for block in self.blocks], counts)
+        state = np.arange(self.states)[None]
+        first = (np.cumsum(widths) - widths)[:, None]
+        return np.where(state < widths[:, None], first + state, self.size).astype(np.int32)
+
+    @cached_property
+    def flat(self) -> Int[np.ndarray, " size"]:
+        """Where every unit of the block is among the entries of `place`."""
+        return np.flatnonzero(self.place.ravel() < self.size).astype(np.int32)
+
+
 @dataclass(frozen=True)
 class Labels:
     """The words users have for variables and for their states.
@@ -130,6 +162,18 @@ class Layout:
         return np.arange(self.n_visible, self.n)
 
     @cached_property
+    def runs(self) -> tuple[Block, ...]:
+        """The blocks, categorical ones that follow each other as one where padding allows it."""
+        found: list[Block] = []
+        for block in self.blocks:
+            joined = _joined(found[-1], block) if found else None
+            if joined is None:
+                found.append(block)
+            else:
+                found[-1] = joined
+        return tuple(found)
+
+    @cached_property
     def is_binary(self) -> bool:
         """Whether every unit is binary."""
         return all(block.domain is Domain.BINARY for block in self.blocks)
@@ -201,6 +245,19 @@ class Layout:
         raise UndirectedError(
             f"layout: no block '{name}'; there are {', '.join(b.name for b in self.blocks)}"
         )
+
+
+def _joined(before: Block, block: Block) -> MixedBlock | None:
+    """Two categorical blocks as one, if at most half of it, or little, is padding."""
+    alike = before.visible == block.visible and before.domain is block.domain
+    if not alike or block.domain is not Domain.CATEGORICAL:
+        return None
+    blocks = (*(before.blocks if isinstance(before, MixedBlock) else (before,)), block)
+    most, size = max(b.states for b in blocks), block.stop - before.start
+    if sum(b.variables for b in blocks) * most > max(2 * size, size + ROOM):
+        return None
+    name = f"{blocks[0].name} to {block.name}"
+    return MixedBlock(name, before.start, block.stop, block.domain, most, block.visible, blocks)
 
 
 def check_discrete(caller: str, *blocks: Block) -> None:

@@ -201,6 +201,14 @@ def _by_rows(mesh: Mesh, a: Any, axis: int) -> jax.Array:
     return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), part)
 
 
+def own_rows(mesh: Mesh | None, count: int) -> np.ndarray:
+    """Which of so many rows, that the devices share out evenly, devices of this process hold."""
+    if mesh is None or count % mesh.size:
+        return np.ones(count, bool)
+    here = [device.process_index == jax.process_index() for device in mesh.devices.flat]
+    return np.repeat(here, count // mesh.size)
+
+
 def gather(mesh: Mesh | None, tree: PyTree) -> PyTree:
     """Arrays of a mesh as ordinary arrays of this process."""
     if mesh is None:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core import rectified
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, check_discrete
+from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, MixedBlock, check_discrete
 from undirected.core.numerics import binary_entropy, entropy, is_zero, logsumexp, row, softplus
 from undirected.core.random import gumbel, logistic
 
@@ -33,15 +33,14 @@ def uniform(layout: Layout) -> Float[Array, " n"]:
 def best(layout: Layout, fields: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
     """The best state of independent units with these fields; a tie goes to the first value."""
     parts = []
-    for block in layout.blocks:
+    for block in layout.runs:
         part = fields[..., block.slice]
         check_discrete("best", block)
         if block.domain is Domain.BINARY:
             parts.append((part > 0).astype(fields.dtype))
         else:
             states = jnp.argmax(_grouped(block, part), -1)
-            units = jax.nn.one_hot(states, block.states, dtype=fields.dtype)
-            parts.append(units.reshape(part.shape))
+            parts.append(_flat(block, jax.nn.one_hot(states, block.states, dtype=fields.dtype)))
     return jnp.concatenate(parts, -1)
 
 
@@ -51,10 +50,8 @@ def draw(
     """Sample independent discrete units from their fields."""
     if isinstance(where, Block):
         return _block_draw(where, fields, key)
-    keys = jax.random.split(key, len(where.blocks))
-    parts = [
-        _block_draw(b, fields[..., b.slice], k) for b, k in zip(where.blocks, keys, strict=True)
-    ]
+    keys = jax.random.split(key, len(where.runs))
+    parts = [_block_draw(b, fields[..., b.slice], k) for b, k in zip(where.runs, keys, strict=True)]
     return jnp.concatenate(parts, -1)
 
 
@@ -74,7 +71,7 @@ def log_normaliser(
     """
     evidence = jnp.zeros_like(fields) if evidence is None else evidence
     total = jnp.zeros(fields.shape[:-1], fields.dtype)
-    for block in layout.blocks:
+    for block in layout.runs:
         f, e = fields[..., block.slice], evidence[..., block.slice]
         if block.domain in CONTINUOUS and precision is not None:
             r = jnp.broadcast_to(row(precision[block.slice], f), f.shape)
@@ -121,9 +118,9 @@ def perturbation(
     layout: Layout, key: Key[Array, ""], shape: tuple[int, ...] = ()
 ) -> Float[Array, "*shape n"]:
     """Noise whose perturbed maximum samples independent units: logistic, or Gumbel per state."""
-    keys = jax.random.split(key, len(layout.blocks))
+    keys = jax.random.split(key, len(layout.runs))
     parts = []
-    for block, k in zip(layout.blocks, keys, strict=True):
+    for block, k in zip(layout.runs, keys, strict=True):
         size = (*shape, block.size)
         check_discrete("perturbation", block)
         noise = logistic if block.domain is Domain.BINARY else gumbel
@@ -135,9 +132,9 @@ def random_units(
     layout: Layout, key: Key[Array, ""], shape: tuple[int, ...] = ()
 ) -> Float[Array, "*shape n"]:
     """A start for chains: uniform where finite, else normal or exponential of scale one."""
-    keys = jax.random.split(key, len(layout.blocks))
+    keys = jax.random.split(key, len(layout.runs))
     parts = []
-    for block, k in zip(layout.blocks, keys, strict=True):
+    for block, k in zip(layout.runs, keys, strict=True):
         size = (*shape, block.size)
         if block.domain is Domain.REAL:
             parts.append(jax.random.normal(k, size))
@@ -162,7 +159,8 @@ def free_variables(
     def whole(block: Block, part: Array) -> Array:
         if block.domain is not Domain.CATEGORICAL:
             return part
-        return jnp.repeat(_grouped(block, part).all(-1), block.states, -1)
+        groups = _grouped(block, part, True)
+        return _flat(block, jnp.broadcast_to(groups.all(-1, keepdims=True), groups.shape))
 
     return _by_block(layout, free, whole)
 
@@ -173,16 +171,16 @@ def excluded_states(layout: Layout, on: Bool[Array, "*batch n"]) -> Bool[Array, 
     def others(block: Block, part: Array) -> Array:
         if block.domain is not Domain.CATEGORICAL:
             return jnp.zeros_like(part)
-        groups = _grouped(block, part)
-        return (groups.any(-1, keepdims=True) & ~groups).reshape(part.shape)
+        groups = _grouped(block, part, False)
+        return _flat(block, groups.any(-1, keepdims=True) & ~groups)
 
     return _by_block(layout, on, others)
 
 
 def _by_block(layout: Layout, x: Array, function: Callable[[Block, Array], Array]) -> Array:
     if layout.is_binary:
-        return function(layout.blocks[0], x)
-    return jnp.concatenate([function(block, x[..., block.slice]) for block in layout.blocks], -1)
+        return function(layout.runs[0], x)
+    return jnp.concatenate([function(block, x[..., block.slice]) for block in layout.runs], -1)
 
 
 def block_means(
@@ -196,8 +194,8 @@ def block_means(
     groups = _grouped(block, fields)
     if hard:
         best = (groups == groups.max(-1, keepdims=True)).astype(fields.dtype)
-        return (best / best.sum(-1, keepdims=True)).reshape(fields.shape)
-    return jax.nn.softmax(groups / temperature, -1).reshape(fields.shape)
+        return _flat(block, best / best.sum(-1, keepdims=True))
+    return _flat(block, jax.nn.softmax(groups / temperature, -1))
 
 
 def _block_draw(block: Block, fields: Array, key: Key[Array, ""]) -> Array:
@@ -207,8 +205,22 @@ def _block_draw(block: Block, fields: Array, key: Key[Array, ""]) -> Array:
         return (fields + noise > 0).astype(fields.dtype)
     noise = gumbel(key, fields.shape).astype(fields.dtype)
     states = _grouped(block, fields + noise).argmax(-1)
-    return jax.nn.one_hot(states, block.states, dtype=fields.dtype).reshape(fields.shape)
+    return _flat(block, jax.nn.one_hot(states, block.states, dtype=fields.dtype))
 
 
-def _grouped(block: Block, fields: Array) -> Array:
-    return fields.reshape(*fields.shape[:-1], -1, block.states)
+def _grouped(block: Block, fields: Array, absent: float | bool = -np.inf) -> Array:
+    """The units of a block, one row a variable; a state that some variable lacks is `absent`.
+
+    No sum of certainties reaches the -inf of what does not exist, and only maxima and exponentials
+    are taken of it.
+    """
+    if not isinstance(block, MixedBlock):
+        return fields.reshape(*fields.shape[:-1], -1, block.states)
+    units = fields.at[..., block.place]
+    return units.get(mode="fill", fill_value=absent, wrap_negative_indices=False)
+
+
+def _flat(block: Block, groups: Array) -> Array:
+    """The units of a block from one row a variable."""
+    flat = groups.reshape(*groups.shape[:-2], -1)
+    return flat[..., block.flat] if isinstance(block, MixedBlock) else flat

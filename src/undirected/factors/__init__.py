@@ -7,6 +7,7 @@ from undirected.factors.count import Count, at_most, count
 from undirected.factors.edges import Edges
 from undirected.factors.incidence import Incidence
 from undirected.factors.logical import Logic, logical_and, logical_or
+from undirected.factors.mixed_tables import MixedTables, mixed_tables
 from undirected.factors.pool import Pool, pool
 from undirected.factors.potts import PottsPairs, potts
 from undirected.factors.sparse_tables import SparseTables, sparse_tables
@@ -25,6 +26,7 @@ __all__ = [
     "Incidence",
     "Logic",
     "Messages",
+    "MixedTables",
     "Pairs",
     "Pool",
     "PottsPairs",
@@ -40,6 +42,7 @@ __all__ = [
     "count",
     "logical_and",
     "logical_or",
+    "mixed_tables",
     "pool",
     "potts",
     "require",

@@ -34,6 +34,13 @@ def sum_axes(x: Array, axes: tuple[int, ...], temperature: Temperature) -> Array
     return top.reshape(found.shape) + temperature * jnp.log(found)
 
 
+def along(part: Float[Array, "k F"], axis: int, order: int) -> Array:
+    """An array (k, F) as one with k on this axis of `order` and F on the last."""
+    shape = [1] * order + [part.shape[1]]
+    shape[axis] = part.shape[0]
+    return part.reshape(shape)
+
+
 def leader(a: Float[Array, "m F"]) -> tuple[Array, Array]:
     """The largest entry of each column, and where it is (one place)."""
     place = jnp.arange(a.shape[0])[:, None] == jnp.argmax(a, 0)[None]

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from functools import reduce
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
@@ -18,7 +20,7 @@ from undirected.factors.incidence import (
     check_scopes,
     check_states,
 )
-from undirected.factors.sums import sum_axes
+from undirected.factors.sums import along, sum_axes
 from undirected.factors.wired import WiredStates, state_units
 
 
@@ -53,7 +55,7 @@ class Tables(WiredStates):
     def statistic(self, layout: Layout, x: Float[Array, " n"]) -> "Tables":
         parts = self.one_hot(self.wires.spread(x))
         order = len(parts)
-        joint = reduce(jnp.multiply, [_along(part, i, order) for i, part in enumerate(parts)])
+        joint = reduce(jnp.multiply, [along(part, i, order) for i, part in enumerate(parts)])
         return self._expected(joint)
 
     def pairs(self, layout: Layout) -> Pairs:
@@ -79,6 +81,14 @@ class Tables(WiredStates):
         share = jnp.asarray(shares[0], self.weight.dtype)
         return self.as_beliefs(share.sum(0) if self.shared else share)
 
+    def each(self, weight: Float[np.ndarray, "..."]) -> list[Float[np.ndarray, "*states"]]:
+        """The table of every factor, of a weight of this group's shape."""
+        return [weight] * self.wires.n_factors if self.shared else list(weight)
+
+    def joined(self, each: Sequence[Float[np.ndarray, "*states"]]) -> Float[np.ndarray, "..."]:
+        """A weight of this group's shape, of a table for every factor; shared ones are summed."""
+        return np.sum(each, 0) if self.shared else np.stack(each)
+
     def prepare(self) -> "TablesLast":
         return TablesLast(self._table_last(), self.incidence, self.states, self.widths)
 
@@ -87,7 +97,7 @@ class Tables(WiredStates):
     ) -> Float[Array, "W F"]:
         table, levels = self._table_last(), self.levels(cavity)
         order = len(levels)
-        sides = [_along(level, i, order) for i, level in enumerate(levels)]
+        sides = [along(level, i, order) for i, level in enumerate(levels)]
         messages = []
         for i, width in enumerate(self.widths):
             rest = reduce(jnp.add, sides[:i] + sides[i + 1 :], table)
@@ -103,7 +113,7 @@ class Tables(WiredStates):
         self, cavity: Float[Array, "W F"], temperature: Temperature
     ) -> tuple["Tables", Float[Array, " F"]]:
         levels = self.levels(cavity)
-        sides = [_along(level, i, len(levels)) for i, level in enumerate(levels)]
+        sides = [along(level, i, len(levels)) for i, level in enumerate(levels)]
         joint = reduce(jnp.add, sides, self._table_last())
         log_z = sum_axes(joint, tuple(range(len(levels))), temperature)
         over = log_z.reshape((1,) * len(levels) + log_z.shape)
@@ -150,7 +160,7 @@ def tables(layout: Layout, scopes: ArrayLike, weight: ArrayLike) -> Tables:
     count, order = found.shape
     if (found == UNUSED).any():
         raise UndirectedError("tables: a variable is -1; every factor of a group has all variables")
-    table = jnp.maximum(jnp.asarray(weight, float), NEG_INF)
+    table = _floored(weight)
     if table.ndim not in (order, order + 1) or (table.ndim == order + 1 and len(table) != count):
         raise UndirectedError(
             f"tables: {count} factors of {order} variables, but a weight of shape {table.shape}; "
@@ -162,8 +172,8 @@ def tables(layout: Layout, scopes: ArrayLike, weight: ArrayLike) -> Tables:
     return Tables(table, incidence, states, widths)
 
 
-def _along(part: Array, axis: int, order: int) -> Array:
-    """An array (k, F) as one with k on this axis of `order` and F on the last."""
-    shape = [1] * order + [part.shape[1]]
-    shape[axis] = part.shape[0]
-    return part.reshape(shape)
+def _floored(weight: ArrayLike) -> Float[Array, "..."]:
+    """Log-potentials of at least -1e9; JAX would compile that for every shape of plain numbers."""
+    if isinstance(weight, jax.Array):
+        return jnp.maximum(jnp.asarray(weight, float), NEG_INF)
+    return jnp.asarray(np.maximum(np.asarray(weight, jnp.result_type(float)), NEG_INF))

@@ -135,7 +135,8 @@ class WiredStates(Wired):
     widths: eqx.AbstractVar[tuple[int, ...]]
 
     def scopes(self, layout: Layout) -> list[Int[np.ndarray, "F d"]]:
-        return [np.asarray(self.owners(layout))]
+        first = np.cumsum((0, *self.widths[:-1]))
+        return [Variables.of(layout).owner[np.asarray(self.wires.units)[first]].T]
 
     def slot_normalisers(
         self, cavity: Float[Array, "W F"], sent: Float[Array, "W F"], temperature: Temperature

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.errors import NotFinite, TooLarge, UndirectedError
 from undirected.core.layout import Layout, Variables, to_units
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Beliefs, Potentials, lowered, statistics
@@ -226,7 +226,7 @@ def _tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> Cliqu
         tree = clique_tree(sizes, scopes, order)
         if tree.entries <= most:
             return tree
-    raise UndirectedError(
+    raise TooLarge(
         f"elimination: its tables would have more than {most:,} entries; use belief "
         "propagation or sampling, or raise `most`"
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int, PyTree
+from jaxtyping import Bool, Int, PyTree
 
 from undirected.core.bijection import bijection
 from undirected.core.errors import UndirectedError
@@ -122,27 +122,51 @@ class StreamedBatches(Batches):
             blocks[inner] = bijection(blocks[inner], full, (self.seed, epoch))
         return blocks
 
-    def order_in(self, epoch: int, number: int, count: int) -> Int[np.ndarray, " count"]:
-        """The order of the rows of a buffer."""
-        places = np.arange(count)
-        return bijection(places, count, (self.seed, epoch, number)) if self.shuffle else places
+    def slots_in(self, epoch: int, number: int, count: int) -> Int[np.ndarray, " count"]:
+        """The place in its batch of every row that a buffer gives, in their order."""
+        assert self.buffer is not None
+        return (epoch * self.rows + number * self.buffer + np.arange(count)) % self.size
 
-    def rows_of(self, epoch: int, number: int) -> Int[np.ndarray, " count"]:
-        """Numbers of the rows of a buffer, in their order."""
+    def order_in(self, epoch: int, number: int, count: int) -> Int[np.ndarray, " count"]:
+        """The order of the rows of a buffer.
+
+        Each place of a batch takes its rows from a piece of the buffer of its own, in which they
+        are mixed. So a batch has rows of all pieces, and who needs some of its places alone, as one
+        process of several does, reads some of the blocks alone.
+        """
+        places = np.arange(count)
+        if not self.shuffle:
+            return places
+        slots = self.slots_in(epoch, number, count)
+        piece = np.sort(slots)  # of every row: as many as there are rows with that slot
+        mixed = np.lexsort((bijection(places, count, (self.seed, epoch, number)), piece))
+        order = np.empty(count, np.int64)
+        order[np.argsort(slots, kind="stable")] = mixed
+        return order
+
+    def rows_of(self, epoch: int, number: int, mixed: bool = True) -> Int[np.ndarray, " count"]:
+        """Numbers of the rows of a buffer, in the order in which they come, or of their blocks."""
         assert self.block is not None
         starts = self.blocks_of(epoch, number) * self.block
         rows = np.concatenate([np.arange(s, min(s + self.block, self.rows)) for s in starts])
-        return rows[self.order_in(epoch, number, len(rows))]
+        return rows[self.order_in(epoch, number, len(rows))] if mixed else rows
 
 
 class Reader:
     """Batches of a stream as arrays (steps, size, ...), read ahead of their use.
 
-    `check(rows, first)` looks at every block when it is read, `first` being its first row's number.
+    `check(rows, first)` looks at all rows when they are read, `first` being the number of the first
+    of them. `own` says which places of a batch are needed: other rows are not read, and are 0.
     """
 
-    def __init__(self, batches: StreamedBatches, check: Check | None = None):
+    def __init__(
+        self,
+        batches: StreamedBatches,
+        check: Check | None = None,
+        own: Bool[np.ndarray, " size"] | None = None,
+    ):
         self.batches, self.check = batches, check
+        self.own = np.ones(batches.size, bool) if own is None else own
         self.held: OrderedDict[tuple[int, int], tuple[PyTree, np.ndarray]] = OrderedDict()
         self.thread = ThreadPoolExecutor(1, "undirected-reader")
         self.ahead: tuple[tuple[int, int], Future] | None = None
@@ -178,20 +202,30 @@ class Reader:
         if (epoch, number) not in self.held:
             while len(self.held) > 1:
                 self.held.popitem(last=False)
-            batches = self.batches
-            assert batches.block is not None
-            blocks = [self._block(int(b) * batches.block) for b in batches.blocks_of(epoch, number)]
-            rows = jax.tree.map(lambda *a: np.concatenate(a), *blocks)
-            count = len(jax.tree.leaves(rows)[0])
-            self.held[epoch, number] = rows, batches.order_in(epoch, number, count)
+            rows = self.batches.rows_of(epoch, number, mixed=False)
+            order = self.batches.order_in(epoch, number, len(rows))
+            needed = np.zeros(len(rows), bool)
+            needed[order[self.own[self.batches.slots_in(epoch, number, len(rows))]]] = True
+            self.held[epoch, number] = self._rows(rows, needed), order
         return self.held[epoch, number]
 
-    def _block(self, first: int) -> PyTree:
-        """One block, checked."""
-        batches = self.batches
-        assert batches.block is not None
-        last = min(first + batches.block, batches.rows)
-        rows = jax.tree.map(lambda source: np.asarray(source[first:last]), batches.data)
-        if self.check is not None:
-            self.check(rows, first)
-        return rows
+    def _rows(self, rows: Int[np.ndarray, " count"], needed: Bool[np.ndarray, " count"]) -> PyTree:
+        """The rows of these numbers, those that are needed; run by run of consecutive numbers."""
+        block = self.batches.block
+        assert block is not None
+        places = np.flatnonzero(needed)
+        numbers = rows[places]
+        cut = (np.diff(places) != 1) | (np.diff(numbers) != 1) | (numbers[1:] % block == 0)
+        found = jax.tree.map(
+            lambda source: np.zeros((len(rows), *source.shape[1:]), source.dtype), self.batches.data
+        )
+        for run in np.split(np.arange(len(places)), np.flatnonzero(cut) + 1):
+            if not len(run):
+                continue
+            first, last = int(numbers[run[0]]), int(numbers[run[-1]]) + 1
+            part = jax.tree.map(lambda a, i=first, j=last: np.asarray(a[i:j]), self.batches.data)
+            if self.check is not None:
+                self.check(part, first)
+            at = slice(int(places[run[0]]), int(places[run[-1]]) + 1)
+            jax.tree.map(lambda whole, own, at=at: whole.__setitem__(at, own), found, part)
+        return found

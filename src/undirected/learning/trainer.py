@@ -9,7 +9,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Key, PyTree
 
-from undirected.core.mesh import gather, place, place_rows, told_of_loss, use_mesh
+from undirected.core.mesh import gather, own_rows, place, place_rows, told_of_loss, use_mesh
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches, take
 from undirected.learning.streams import Check, Reader, StreamedBatches
@@ -39,7 +39,7 @@ class Trainer:
         self.mesh, self.batches = mesh, batches
         self.reader, self.data = None, None
         if isinstance(batches, StreamedBatches):
-            self.reader = Reader(batches, check)
+            self.reader = Reader(batches, check, own_rows(mesh, batches.size))
         else:
             self.data = batches.data if mesh is None else place_rows(mesh, batches.data)
         self.key = place(mesh, key)
@@ -75,7 +75,8 @@ class Trainer:
         """The batch of a step, as the objective sees it."""
         key, _ = jax.random.split(jax.random.fold_in(gather(self.mesh, self.key), step))
         if self.reader is not None:
-            rows = jax.tree.map(lambda a: jnp.asarray(a), self.reader.read(step, step + 1))
+            whole = Reader(self.reader.batches).read(step, step + 1)  # of all processes
+            rows = jax.tree.map(jnp.asarray, whole)
             return take(self.batches.transform, rows, jnp.asarray(0), key)
         rows = self.batches.indices(step, step + 1)[0]
         return self.batches.take(self.batches.data, jnp.asarray(rows), key)

@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Labels, Layout
 from undirected.core.numerics import NEG_INF
-from undirected.factors import tables
+from undirected.factors import Factor, mixed_tables, tables
+from undirected.factors.mixed_tables import size_classes
 from undirected.models.factor_graph import FactorGraph, discrete
 
 MOST_UNITS = 2**26
@@ -73,9 +74,24 @@ def markov_network(
             joined = groups.setdefault(logs.shape, ([], []))
             joined[0].append(number[several])
             joined[1].append(logs)
-    found = [tables(layout, np.stack(s), np.stack(w)) for s, w in groups.values()]
+    found = _grouped(layout, groups)
     graph = FactorGraph.create(layout, found, jnp.asarray(unary))
     return eqx.tree_at(lambda g: g.offset, graph, jnp.asarray(offset, graph.unary.dtype))
+
+
+def _grouped(layout: Layout, groups: dict[tuple[int, ...], tuple[list, list]]) -> list[Factor]:
+    """The scopes and tables of every shape as few groups: a program is compiled for each."""
+    found: list[Factor] = []
+    for arity in sorted({len(shape) for shape in groups}):
+        counts = {shape: len(own[0]) for shape, own in groups.items() if len(shape) == arity}
+        for shapes in size_classes(counts):
+            scopes = np.concatenate([np.stack(groups[shape][0]) for shape in shapes])
+            if len(shapes) == 1:
+                found.append(tables(layout, scopes, np.stack(groups[shapes[0]][1])))
+            else:
+                each = [table for shape in shapes for table in groups[shape][1]]
+                found.append(mixed_tables(layout, scopes, each))
+    return found
 
 
 def _declared(variables: Any) -> tuple[dict[Hashable, Any], Int[np.ndarray, " m"]]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from undirected.core.errors import UndirectedError
-from undirected.factors.tables import Tables
+from undirected.factors import MixedTables, Tables
 from undirected.factors.wired import HARD
 from undirected.inference.elimination import table_list
 from undirected.inference.networks.likelihood import Likelihood
@@ -50,7 +50,7 @@ class Parameters:
         scopes: list[tuple[int, ...]] = [(v,) for v in range(len(layout.variables))]
         parts = [np.asarray(graph.unary, float)]
         for factor in graph.factors:
-            if not isinstance(factor, Tables):
+            if not isinstance(factor, Tables | MixedTables):
                 raise UndirectedError(
                     f"fit: a group of {type(factor).__name__}; the exact likelihood takes tables"
                 )
@@ -68,10 +68,10 @@ class Parameters:
             own = theta[first : first + width]
             found.append(np.concatenate([[0.0], own]) if width == 1 else own)
         at = self.graph.layout.n
-        for factor, count in self._groups():
+        for factor in self._groups():
             weight = theta[at : at + factor.weight.size].reshape(factor.weight.shape)
             at += factor.weight.size
-            found += [weight] * count if factor.shared else list(weight)
+            found += factor.each(weight)
         return found
 
     def gradient(self, tables: list[Float[np.ndarray, "*states"]]) -> Vector:
@@ -80,10 +80,10 @@ class Parameters:
         m = len(variables)
         parts = [own[-w:] for own, w in zip(tables[:m], variables.width, strict=True)]
         at = m
-        for factor, count in self._groups():
-            own = np.stack(tables[at : at + count])
+        for factor in self._groups():
+            count = factor.wires.n_factors
+            parts.append(factor.joined(tables[at : at + count]).ravel())
             at += count
-            parts.append((own.sum(0) if factor.shared else own).ravel())
         return np.where(self.free, np.concatenate(parts), 0.0)
 
     def graph_of(self, theta: Vector) -> FactorGraph:
@@ -91,23 +91,21 @@ class Parameters:
         theta = np.where(self.free, theta, self.start)
         dtype, at = self.graph.unary.dtype, self.graph.layout.n
         unary, factors = jnp.asarray(theta[:at], dtype), []
-        for factor, _ in self._groups():
+        for factor in self._groups():
             weight = theta[at : at + factor.weight.size].reshape(factor.weight.shape)
             at += factor.weight.size
             factors.append(eqx.tree_at(lambda f: f.weight, factor, jnp.asarray(weight, dtype)))
         return eqx.tree_at(lambda g: (g.unary, g.factors), self.graph, (unary, tuple(factors)))
 
-    def _groups(self) -> list[tuple[Tables, int]]:
-        """The groups of tables, and how many factors each has."""
-        layout = self.graph.layout
-        groups = [factor for factor in self.graph.factors if isinstance(factor, Tables)]
-        return [(factor, len(factor.owners(layout))) for factor in groups]
+    def _groups(self) -> list[Tables | MixedTables]:
+        """The groups of tables."""
+        return [f for f in self.graph.factors if isinstance(f, Tables | MixedTables)]
 
 
 def is_network(model: Any) -> bool:
     """Whether a model is a factor graph of explicit tables alone."""
     return isinstance(model, FactorGraph) and all(
-        isinstance(factor, Tables) for factor in model.factors
+        isinstance(factor, Tables | MixedTables) for factor in model.factors
     )
 
 

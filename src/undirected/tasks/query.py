@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
 from undirected.core.chunks import BUDGET, map_rows, potential_bytes
-from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.errors import NotFinite, TooLarge, UndirectedError
 from undirected.core.layout import Domain, Layout, check_discrete, marginals
 from undirected.core.mesh import check_mesh, place, share_out
 from undirected.core.potentials import Potentials, Status, clamp, lowered
@@ -223,7 +223,13 @@ def _answer_by(
     routine = _routine(model, method, len(values))
     if routine is None:
         return _by_chains(model, values, progress=progress, **options)
-    found = _by_inference(model, values, routine, progress=progress, **options)
+    try:
+        found = _by_inference(model, values, routine, progress=progress, **options)
+    except TooLarge:
+        if method != "auto":
+            raise
+        routine = SETTLING
+        found = _by_inference(model, values, routine, progress=progress, **options)
     open_ = found.status == Status.ROUNDS_SPENT
     if open_.any() and routine == SETTLING:
         again = _by_inference(model, values[open_], DAMPED, progress=None, **options)
