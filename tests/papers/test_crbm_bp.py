@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from undirected.core.errors import UndirectedError
+from undirected.experiments import record as records
 from undirected.experiments import runner
 from undirected.papers.crbm_bp import _choice, _images, _learners, words
 from undirected.papers.crbm_bp._choice import choose
@@ -154,6 +155,29 @@ def test_one_case_of_a_table_can_be_run_alone(tmp_path):
         runner.run(
             "crbm-bp/table1", "smoke", out=tmp_path / "2", overrides=['cases=["noise 30 %"]']
         )
+
+
+@pytest.mark.smoke
+def test_cases_that_are_run_apart_make_one_record(tmp_path):
+    """Rows, notes and seconds of both; other seeds or a case again are refused."""
+    first, second = "MNIST, noise 10 %", "MNIST, noise 20 %"
+
+    def run(case, **more):
+        how = [f'cases=["{case}"]', 'methods=["LR", "MLE-BP"]']
+        return runner.run("crbm-bp/table1", "smoke", out=tmp_path, overrides=how, **more)
+
+    one, two = run(first), run(second)
+    found = records.read(tmp_path / "crbm-bp" / "table1-smoke.json")
+    assert found.rows == (*one.rows, *two.rows)
+    assert found.config == one.config | {"cases": [first, second]}
+    assert found.seconds == pytest.approx(one.seconds + two.seconds)
+    assert [line["name"] for line in found.curves[0]["series"]] == [first, second]
+    assert len(found.images) == 2 and set(two.notes) <= set(found.notes)
+    with pytest.raises(UndirectedError, match="another config"):
+        run(first)
+    with pytest.raises(UndirectedError, match="another config or of another seed"):
+        run("MNIST, noise 10 %", seed=1)
+    assert records.read(tmp_path / "crbm-bp" / "table1-smoke.json") == found
 
 
 @pytest.mark.smoke

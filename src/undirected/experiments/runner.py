@@ -15,6 +15,7 @@ from undirected.core.errors import UndirectedError
 from undirected.data import cache
 from undirected.experiments import provenance, registry
 from undirected.experiments import record as records
+from undirected.experiments.joining import joined, other_cases
 from undirected.experiments.record import Outcome, Record
 from undirected.experiments.stages import Context, Event, workers
 
@@ -39,7 +40,9 @@ def run(
     after its last finished stage, provided experiment, config, seeds and library version are the
     same; `resume=False` starts afresh, and may replace a record of another config or seed.
     Processes that run the same experiment into the same folder share its seeds and stages, and
-    each writes the whole record. `overrides`: `key=value` texts.
+    each writes the whole record. `overrides`: `key=value` texts. An experiment with the setting
+    `cases` may be run case by case: a record of other cases, of the same config and seeds, is
+    added to.
     """
     experiment, seed = registry.load(name), operator.index(seed)
     several = _seeds(seed, seeds)
@@ -48,10 +51,11 @@ def run(
         config = _repeated(config, experiment.repeats, len(several))
         several = [seed]
     path = record_path(out, experiment.name, profile)
+    others = other_cases(path, config, several) if resume else None
     plan = _Plan(experiment, profile, config, several, side_by_side, path)
     if not resume:
         plan.forget()
-    elif not plan.begun:
+    elif not plan.begun and others is None:
         _check_same(path, config, several)
     contexts = plan.contexts(on_event)
     contexts[0].tell("start", experiment.title)
@@ -61,7 +65,7 @@ def run(
         outcome = plan.run(contexts)
         changed = [f"config of profile {profile!r} changed: {setting}" for setting in overrides]
         result = plan.record(outcome, contexts, seed, changed)
-        records.write(result, path)
+        records.write(result if others is None else joined(others, result), path)
         alone = not any(context.workers.shared for context in contexts)
     if alone:
         plan.forget()
