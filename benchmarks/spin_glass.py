@@ -84,13 +84,17 @@ def main(quick: bool, only: str, out: Path) -> None:
         if only not in case:
             continue
         some = glasses(side, count)
-        found = [*ground_rows(case, some, limit), *tempering_rows(case, some, steps)]
-        before = read(file) if file.is_file() else None
-        rows = [row for row in before.rows if row.case != case] if before else []
-        rows = sorted([*rows, *found], key=lambda row: int(row.case.split("x")[0]))
-        seconds = time.perf_counter() - began + (before.seconds if before else 0.0)
-        notes = list(goals(rows))
-        save(make_record("spin_glass", profile, config, seconds, rows, TITLE, notes), file)
+        for work in partial(ground_rows, limit=limit), partial(tempering_rows, steps=steps):
+            found, before = work(case, some), read(file) if file.is_file() else None
+            new = {row.name for row in found}
+            rows = [
+                *([row for row in before.rows if row.name not in new] if before else []),
+                *found,
+            ]
+            rows.sort(key=lambda row: int(row.case.split("x")[0]))
+            seconds = time.perf_counter() - began + (before.seconds if before else 0.0)
+            notes, began = list(goals(rows)), time.perf_counter()
+            save(make_record("spin_glass", profile, config, seconds, rows, TITLE, notes), file)
         print("\n".join(notes), flush=True)
 
 
@@ -178,6 +182,8 @@ def goals(rows: list[Row]) -> Iterator[str]:
         for name in PEERS.values():
             if (case, name, FOUND) in values:
                 yield f"{case}: {name} finds {values[case, name, FOUND]:.0f} %."
+        if (case, MOVED, ABOVE) not in values:
+            continue
         plain, moved = (values[case, name, ABOVE] for name in (PLAIN, MOVED))
         word = "lower" if moved < plain else "not lower"
         yield f"{case}: with cluster moves tempering ends {word}: {moved:.5f} above, {plain:.5f}."
