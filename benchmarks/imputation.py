@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.saving import make_record, save
+from benchmarks.saving import docs_page, make_record, save
 from benchmarks.tables import earlier, load_split
 from undirected.data.cache import find
 from undirected.experiments.record import Row
-from undirected.report.markdown import table
 from undirected.report.page import record_section, write_sections
 from undirected.sklearn import TableImputer
 
@@ -101,9 +100,7 @@ this page is written from it by
 
 def markdown(record: Mapping[str, Any]) -> str:
     """The page of the documentation, written from the record."""
-    parts = [f"# {TITLE}", "", INTRODUCTION, f"On {record['device']}.", ""]
-    parts += [f"- {note}" for note in record.get("notes", ())]
-    return "\n".join([*parts, "", table(record)])
+    return docs_page(TITLE, INTRODUCTION, record)
 
 
 def all_tables(quick: bool) -> Iterator[tuple[str, Table]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from undirected.experiments import record as records
 from undirected.experiments.record import Record, Row
+from undirected.report.markdown import table
 
 
 def make_record(
@@ -37,3 +38,10 @@ def save(record: Record, file: Path) -> None:
     """Write a record, into a new folder where there is none."""
     file.parent.mkdir(parents=True, exist_ok=True)
     records.write(record, file)
+
+
+def docs_page(title: str, introduction: str, record: Mapping[str, Any]) -> str:
+    """A page of the documentation: what was measured and where, the notes, and the table."""
+    parts = [f"# {title}", "", introduction, f"On {record['device']}.", ""]
+    parts += [f"- {note}" for note in record.get("notes", ())]
+    return "\n".join([*parts, "", table(record)])

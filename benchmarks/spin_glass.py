@@ -20,11 +20,10 @@ import numpy as np
 
 import undirected as un
 from benchmarks.environments import prepare
-from benchmarks.saving import make_record, save
+from benchmarks.saving import docs_page, make_record, save
 from undirected.core.errors import DataNotFound
 from undirected.data.cache import find
 from undirected.experiments.record import Row, read
-from undirected.report.markdown import table
 from undirected.sampling import ladder
 
 TITLE = "Ground states of spin glasses"
@@ -202,6 +201,4 @@ the committed record; this page is written from it by
 
 def markdown(record: Mapping[str, Any]) -> str:
     """The page of the documentation, written from the record."""
-    parts = [f"# {TITLE}", "", INTRODUCTION, f"On {record['device']}.", ""]
-    parts += [f"- {note}" for note in record.get("notes", ())]
-    return "\n".join([*parts, "", table(record)])
+    return docs_page(TITLE, INTRODUCTION, record)

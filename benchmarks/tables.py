@@ -17,11 +17,10 @@ import numpy as np
 
 import undirected as un
 from benchmarks.chow_liu import chow_liu
-from benchmarks.saving import make_record, save
+from benchmarks.saving import docs_page, make_record, save
 from undirected.data.cache import find
 from undirected.experiments.record import Row, read
 from undirected.learning.mixture import Mixture, fit_mixture, independent_columns
-from undirected.report.markdown import table
 from undirected.report.page import record_section, write_sections
 from undirected.tasks.entries import observed_mean
 from undirected.tasks.mixture_start import start_mixture
@@ -73,9 +72,7 @@ def main(quick: bool, only: str, out: Path) -> None:
 
 def markdown(record: Mapping[str, Any]) -> str:
     """The page of the documentation, written from the record."""
-    parts = ["# Density of tables", "", INTRODUCTION, f"On {record['device']}.", ""]
-    parts += [f"- {note}" for note in record.get("notes", ())]
-    return "\n".join([*parts, "", table(record)])
+    return docs_page("Density of tables", INTRODUCTION, record)
 
 
 INTRODUCTION = """\

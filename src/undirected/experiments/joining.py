@@ -34,8 +34,8 @@ def joined(before: Record, record: Record) -> Record:
     sources = [s for one in (before, record) for s in _sources(one)]
     data = before.provenance.get("data", {}) | record.provenance.get("data", {})
     described = provenance.describe(sources, data)
-    told = provenance.warning(described)
-    notes = [note for note in (*before.notes, *record.notes) if not note.startswith(MIXED)]
+    earlier = [w for one in (before, record) for w in provenance.warning(one.provenance)]
+    notes = [note for note in (*before.notes, *record.notes) if note not in earlier]
     return replace(
         record,
         config=record.config | {CASES: [*before.config[CASES], *record.config[CASES]]},
@@ -45,13 +45,9 @@ def joined(before: Record, record: Record) -> Record:
         rows=[*before.rows, *record.rows],
         curves=_curves([*before.curves, *record.curves]),
         images=[*before.images, *record.images],
-        notes=list(dict.fromkeys([*told, *notes])),
+        notes=list(dict.fromkeys([*provenance.warning(described), *notes])),
         timings=timings,
     )
-
-
-MIXED = "Put together from parts"
-"""How a note on several sources begins, which is made anew."""
 
 
 def _sources(record: Record) -> list[str]:

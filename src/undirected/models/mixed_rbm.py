@@ -165,10 +165,12 @@ class MixedRBM(eqx.Module):
         """What multiplies -v_i^2 / 2: 0 for discrete units, 1 / s^2 for uncoupled ones."""
         discrete = jnp.zeros(self.n_visible - self._n_continuous, self.weights.dtype)
         found = jnp.concatenate([discrete, 1 / self.variance])
-        return found if self.lateral is None else found.at[self._real].set((self.root**2).sum(1))
+        return (
+            found if self.lateral is None else found.at[self.real_units].set((self.root**2).sum(1))
+        )
 
     @property
-    def _real(self) -> slice:
+    def real_units(self) -> slice:
         """The real units."""
         first = self.n_visible - self._n_continuous
         return slice(first, first + self.n_real)
@@ -185,7 +187,7 @@ class MixedRBM(eqx.Module):
     def couplings(self) -> Float[Array, "V H"]:
         """What multiplies v_i h_j: W, divided by s for real units, T W if these are coupled."""
         if self.lateral is not None:
-            return self.weights.at[self._real].set(self.root @ self.weights[self._real])
+            return self.weights.at[self.real_units].set(self.root @ self.weights[self.real_units])
         return jnp.where(self._is(Domain.REAL), jnp.sqrt(self.precision), 1.0)[:, None] * (
             self.weights
         )
@@ -194,8 +196,8 @@ class MixedRBM(eqx.Module):
     def visible_fields_alone(self) -> Float[Array, " V"]:
         """What multiplies v_i alone: b, or b / s^2 for real units, T T' b if they are coupled."""
         if self.lateral is not None:
-            own = self.root @ (self.root.T @ self.visible_bias[self._real])
-            return self.visible_bias.at[self._real].set(own)
+            own = self.root @ (self.root.T @ self.visible_bias[self.real_units])
+            return self.visible_bias.at[self.real_units].set(own)
         return jnp.where(self._is(Domain.REAL), self.precision, 1.0) * self.visible_bias
 
     @property
@@ -213,7 +215,7 @@ class MixedRBM(eqx.Module):
     def _offset(self) -> Float[Array, ""]:
         """-b^2 / (2 s^2), summed over real units."""
         if self.lateral is not None:
-            return -0.5 * ((self.root.T @ self.visible_bias[self._real]) ** 2).sum()
+            return -0.5 * ((self.root.T @ self.visible_bias[self.real_units]) ** 2).sum()
         real = jnp.where(self._is(Domain.REAL), self.precision * self.visible_bias**2, 0.0)
         return -0.5 * real.sum()
 
@@ -225,13 +227,14 @@ class MixedRBM(eqx.Module):
     def lower(self) -> Potentials:
         """One bilinear group per visible block, squares and couplings of continuous units."""
         layout, couplings, precision = self.layout, self.couplings, self.precision
+        between = self.real_couplings
         factors: list[Any] = []
         for i, block in enumerate(layout.blocks[:-1]):
             factors.append(Bilinear(couplings[block.slice], i, len(layout.blocks) - 1))
             if block.domain in CONTINUOUS:
                 factors.append(Squares(-0.5 * precision[block.slice], i))
-            if block.domain is Domain.REAL and self.real_couplings is not None:
-                factors.append(Symmetric(self.real_couplings, i))
+            if block.domain is Domain.REAL and between is not None:
+                factors.append(Symmetric(between, i))
         unary = jnp.concatenate([self.visible_fields_alone, self.hidden_bias])
         return potentials(layout, unary, tuple(factors), self._offset)
 
@@ -262,7 +265,7 @@ class MixedRBM(eqx.Module):
         own = self.real_couplings
         if own is None:
             return found
-        x = v[..., self._real]
+        x = v[..., self.real_units]
         return found - 0.5 * ((x @ own) * x).sum(-1)
 
     def log_conditionals(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
@@ -322,8 +325,8 @@ class MixedRBM(eqx.Module):
         spread = jnp.where(self.precision > 0, added / jnp.maximum(self.precision, 1e-9), 0.0)
         if self.lateral is not None:
             up = jnp.linalg.inv(self.root.T)
-            moved = up @ self.weights[self._real]
-            spread = spread.at[self._real].set((up**2).sum(1) + 0.25 * (moved**2).sum(1))
+            moved = up @ self.weights[self.real_units]
+            spread = spread.at[self.real_units].set((up**2).sum(1) + 0.25 * (moved**2).sum(1))
         ratio = jnp.where(self._is(Domain.NONNEGATIVE), 1.6 * first**2, spread + first**2)
         return self._with_moments(first.astype(self.weights.dtype), ratio, keep=means is None)
 

@@ -101,12 +101,11 @@ class _Coupled:
     """Real units that are coupled, given the hidden units and those that are not free."""
 
     def __init__(self, model: Any, free: Bool[Array, "*#chains v"]):
-        (block,) = (b for b in model.layout.blocks if b.domain is Domain.REAL)
-        self.where, self.couplings = block.slice, model.real_couplings
-        self.free = free[..., block.slice]
+        self.where, self.couplings = model.real_units, model.real_couplings
+        self.free = free[..., self.where]
         both = self.free[..., :, None] & self.free[..., None, :]
-        precision = jnp.diag(model.precision[block.slice]) - self.couplings
-        self.root = jnp.linalg.cholesky(jnp.where(both, precision, jnp.eye(block.size)))
+        precision = jnp.diag(model.precision[self.where]) - self.couplings
+        self.root = jnp.linalg.cholesky(jnp.where(both, precision, jnp.eye(len(precision))))
 
     def draw(
         self,

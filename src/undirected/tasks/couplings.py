@@ -6,7 +6,6 @@ import numpy as np
 from jaxtyping import Float
 
 from undirected.core.columns import Schema
-from undirected.core.layout import Domain
 from undirected.core.table_units import TableUnits
 from undirected.models import Ising, Potts
 from undirected.tasks.rows import has_columns
@@ -50,8 +49,7 @@ def column_couplings(model: Any, count: int) -> Float[np.ndarray, "columns colum
     if has_columns(model):
         own = getattr(model, "real_couplings", None)
         if own is not None:
-            at = next(b.slice for b in model.table.blocks if b.domain is Domain.REAL)
-            units[at, at] += np.asarray(own, np.float64)
+            units[model.real_units, model.real_units] += np.asarray(own, np.float64)
         return _by_column(units, model.table)
     return units if len(units) == count else None
 

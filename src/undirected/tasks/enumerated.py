@@ -263,14 +263,20 @@ class EnumeratedRBM:
         The latter are 0 for what is observed and for discrete units.
         """
         std = np.zeros(rows.shape)
-        posteriors = [log_sum(self.joint(*chunk))[1] for chunk in self._chunks(rows)]
-        means, squares = self.moments
-        found = np.concatenate([p @ means for p in posteriors])
-        second = np.concatenate([p @ squares for p in posteriors])
+        parts = [self._expected(*chunk) for chunk in self._chunks(rows)]
+        found, second = (np.concatenate(part) for part in zip(*parts, strict=True))
         at = slice(self.visible.discrete, None)
         std[:, at] = np.sqrt(np.maximum(second - found[:, at] ** 2, 0.0))
         seen = ~np.isnan(rows)
         return np.where(seen, rows, found), np.where(seen, 0.0, std)
+
+    def _expected(
+        self, v: np.ndarray, seen: np.ndarray
+    ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows C"]]:
+        """Means, and second moments of continuous units, given what is observed."""
+        posterior = log_sum(self.joint(v, seen))[1]
+        means, squares = self.moments
+        return posterior @ means, posterior @ squares
 
     def entry_losses(
         self, rows: Float[np.ndarray, "rows V"], asked: Bool[np.ndarray, "rows V"]

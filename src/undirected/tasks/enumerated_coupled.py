@@ -1,7 +1,7 @@
 """RBMs of few hidden units whose real units are coupled: normal vectors given the hidden ones."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -54,14 +54,7 @@ class CoupledRBM(EnumeratedRBM):
         bias[at] = np.linalg.solve(self.precision, bias[at]) * own**2
         apart = EnumeratedRBM(self.visible, weights, bias, logs, self.hidden_bias).model()
         lateral = jnp.asarray(np.tril(root / own[:, None], -1), jnp.float32)
-        return MixedRBM(
-            apart.weights,
-            apart.visible_bias,
-            apart.hidden_bias,
-            apart.log_variance,
-            apart.table,
-            lateral,
-        )
+        return replace(apart, lateral=lateral)
 
     @cached_property
     def normals(self) -> Normals:
@@ -105,25 +98,19 @@ class CoupledRBM(EnumeratedRBM):
         reals = self.normals.log_densities(v[:, self.visible.real], holes)
         return super().joint(apart, known) + reals
 
-    def answers(
-        self, rows: Float[np.ndarray, "rows V"]
-    ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows V"]]:
-        """Means of all units given the observed ones, and their standard deviations."""
-        found, std = super().answers(rows)
-        at = self.visible.real
-        asked = np.flatnonzero(np.isnan(rows[:, at]).any(1))
-        v, seen = self.visible.observed(rows[asked])
-        holes = self._holes(seen)
-        shares = log_sum(self._joint(v, seen, holes))[1]
-        for part, mean, spread in self.normals.given(v[:, at], holes):
-            own = shares[part][:, None]
-            first = (own @ mean)[:, 0]
-            second = (own @ mean**2)[:, 0] + np.diagonal(spread, 0, 1, 2)
-            unseen = np.isnan(rows[asked[part], at])
-            left = np.sqrt(np.maximum(second - first**2, 0.0))
-            found[asked[part], at] = np.where(unseen, first, rows[asked[part], at])
-            std[asked[part], at] = np.where(unseen, left, 0.0)
-        return found, std
+    def _expected(
+        self, v: np.ndarray, seen: np.ndarray
+    ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows C"]]:
+        """Means, and second moments of continuous units, given what is observed."""
+        posterior = log_sum(self.joint(v, seen))[1]
+        first, second = (posterior @ each for each in self.moments)
+        at, R = self.visible.real, len(self.precision)
+        asked = np.flatnonzero((seen[:, self.visible.real_variables] == 0).any(1))
+        for part, mean, spread in self.normals.given(v[asked, at], self._holes(seen[asked])):
+            own = posterior[asked[part]][:, None]
+            first[asked[part], at] = (own @ mean)[:, 0]
+            second[asked[part], :R] = (own @ mean**2)[:, 0] + np.diagonal(spread, 0, 1, 2)
+        return first, second
 
     def slope(self, v: np.ndarray, seen: np.ndarray) -> tuple[float, list[np.ndarray]]:
         """The log-likelihood of rows, and its gradient by W, b, log 1 / s^2, c and P."""

@@ -64,21 +64,19 @@ def fit_enumerated(
     penalties = [alpha, WEAK, 0.0, WEAK]
     reals = visible.real.stop - visible.real.start
     holes = (seen[:, visible.real_variables] == 0).any(1).sum()
-    if not 2 <= reals <= MOST_COUPLED or holes * reals**2 * 2**n_hidden > MOST_WORK:
+    coupled = 2 <= reals <= MOST_COUPLED and holes * reals**2 * 2**n_hidden <= MOST_WORK
+    if coupled:
+        first, bounds = [*first, np.zeros((reals, reals))], [*bounds, (None, None)]
+        penalties = [*penalties, 0.0]
 
-        def value(parts: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
-            return EnumeratedRBM(visible, *parts).slope(v, seen)
+    def value(parts: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
+        if coupled:
+            return _coupled_slope(visible, parts, v, seen)
+        return EnumeratedRBM(visible, *parts).slope(v, seen)
 
-        parts, steps = maximise(value, first, penalties, len(rows), max_iter, bounds, on_step)
-        return EnumeratedRBM(visible, *parts).model(), steps
-
-    def coupled(parts: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
-        return _coupled_slope(visible, parts, v, seen)
-
-    first, bounds = [*first, np.zeros((reals, reals))], [*bounds, (None, None)]
-    how = len(rows), max_iter, bounds, on_step
-    parts, steps = maximise(coupled, first, [*penalties, 0.0], *how)
-    return _coupled(visible, parts)[0].model(), steps
+    parts, steps = maximise(value, first, penalties, len(rows), max_iter, bounds, on_step)
+    found = _coupled(visible, parts)[0] if coupled else EnumeratedRBM(visible, *parts)
+    return found.model(), steps
 
 
 def _coupled(visible: Visible, parts: list[np.ndarray]) -> tuple[CoupledRBM, np.ndarray]:
@@ -104,7 +102,7 @@ def _coupled_slope(
     by_root = by_weights[at] @ weights[at].T + np.outer(by_bias[at], bias[at])
     by_root += 2 * by_precision @ root + SHRINK * (np.diag(1 / own) - NARROW * root)
     by_weights[at], by_bias[at] = root.T @ by_weights[at], root.T @ by_bias[at]
-    by_logs[: len(own)] = 0.5 * np.tril(by_root * root).sum(1)
+    by_logs[: len(own)] = 0.5 * (by_root * root).sum(1)
     by_lateral = np.tril(own[:, None] * by_root, -1)
     return total, [by_weights, by_bias, by_logs, by_hidden, by_lateral]
 

@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-MOST_NUMBERS = 2**22
-"""Numbers that one chunk of rows may take."""
+from undirected.tasks.enumerated import MOST_NUMBERS
 
 
 @dataclass(frozen=True, eq=False)
