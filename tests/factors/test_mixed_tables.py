@@ -28,6 +28,7 @@ def ring(sizes: list[int]) -> FactorGraph:
 def test_ten_numbers_of_states_make_the_program_of_three(routine) -> None:
     programs, made = [], []
     for sizes in ([3, 4, 5, 2] * 3, [*range(2, 12), 3, 4]):
+        jax.clear_caches()  # what other tests have made is not to be counted against one of both
         with compilations() as found:
             graph = ring(sizes)
         made.append(len(found))
@@ -36,7 +37,7 @@ def test_ten_numbers_of_states_make_the_program_of_three(routine) -> None:
         text = jax.jit(lambda p: routine(p).unary).lower(p).as_text()
         programs.append(text.count(" = "))
     assert programs[0] == programs[1]
-    assert made[1] <= made[0]
+    assert made[0] == made[1] > 0
 
 
 def test_a_network_of_one_shape_is_not_padded() -> None:
