@@ -1,6 +1,6 @@
 """Annealing: best states against enumeration, combinations of states against all of them."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from undirected.core import graph
 from undirected.core.errors import UndirectedError
 from undirected.models import Ising
 from undirected.sampling import Gibbs
-from undirected.tasks.anneal import anneal, combine, glass_of
+from undirected.tasks.anneal import PATIENCE, _replicas, anneal, combine, glass_of
 
 
 def glass(seed=0):
@@ -67,6 +67,8 @@ def test_pairs_take_the_better_version_of_every_cluster():
     order = np.asarray(jax.random.permutation(jax.random.split(key)[0], 20))
     gained = 0
     for a, b in zip(order[:10], order[10:], strict=True):
+        if spins[a] @ spins[b] < 0:
+            spins[b] *= -1  # its reverse is as good and nearer
         differs = spins[a] != spins[b]
         i, j = edges[differs[edges].all(1)].T
         _, part = connected_components(
@@ -82,6 +84,31 @@ def test_pairs_take_the_better_version_of_every_cluster():
             assert ((child == spins[a]) | (child == spins[b])).all()
         gained += min(energy(edges, signs, spins[[a, b]])) - best
     assert gained > 0
+
+
+def test_a_round_of_a_glass_never_loses():
+    """Every restart keeps the better version of what it was and what cooling made of it."""
+    wiring = graph.torus(12, 12)
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], wiring.n_edges)
+    cooling = _replicas(wiring, signs, 64, 24)
+    population, means = None, []
+    for k in range(4):
+        population, x = cooling(population, jax.random.key(k))
+        means.append(energy(np.asarray(wiring.edges), signs, 2 * np.asarray(x) - 1))
+    lowest = [mean.min() for mean in means]
+    assert lowest == sorted(lowest, reverse=True)
+    for before, after in pairwise(means[:2]):  # no pairs yet: each is compared with itself
+        assert (after <= before).all() and (after < before).any()
+
+
+def test_restarts_that_no_longer_gain_begin_again():
+    wiring, signs, _ = glass()
+    cooling = _replicas(wiring, signs, 64, 24)
+    population, rounds = None, []
+    for k in range(2 * PATIENCE + 6):
+        population, _ = cooling(population, jax.random.key(k))
+        rounds.append(population.rounds)
+    assert rounds.count(1) > 1 and max(rounds) > PATIENCE
 
 
 def test_what_cannot_be_annealed_is_refused():

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,7 +24,11 @@ from undirected.tasks.choose import check_counts, check_model, kernel_for
 HOT, COLD = 0.3, 3.0
 """Inverse temperatures, in units of the coupling, from which and to which glasses are cooled."""
 WARM = 0.9
-"""Where they are cooled from again after states were combined."""
+"""Where they are cooled from again, to be combined with what they were."""
+PAIRED = 2
+"""A population combines pairs before every so manieth of these coolings."""
+GAIN, PATIENCE = 0.2, 5
+"""It gives way to a new one when so many coolings have not lowered its mean energy by so much."""
 LEVELS = 24
 DIGITS = 20
 """Temperatures of one cooling, and binary digits of a uniform number in it."""
@@ -64,10 +68,11 @@ def anneal(
     """The state of lowest energy found by cooling chains from random states.
 
     Glasses (an `Ising` model on a graph whose couplings have one size and whose spins feel no
-    field) go 32 restarts to a word; from the second round on pairs of restarts are combined, and
-    cooled again from half-way. Where two states differ, coupled spins form clusters, each of which
-    either state has better: the pair takes the better of every one. Other models are cooled by
-    `kernel`, each round from new random states.
+    field) go 32 restarts to a word; from the second round on they are cooled again from half-way,
+    and each is combined with what it was, from time to time also with another. Where two states
+    differ, coupled spins form clusters, each of which either state has better: the better of every
+    one is taken. Restarts that no longer gain by this begin again from random states. Other models
+    are cooled by `kernel`, each round from new random states.
 
     Args:
         model: any discrete model.
@@ -152,22 +157,46 @@ def _chains(model: Any, kernel: Kernel, restarts: int, sweeps: int) -> Any:
     return lambda state, key: (None, cool(model, key))
 
 
+class Population(NamedTuple):
+    """Replicas of a glass that are cooled and combined until they no longer gain."""
+
+    spins: Int[Array, "replicas n"]
+    rounds: int = 1
+    mean: float = np.inf
+    idle: int = 0
+
+    def then(self, spins: Int[Array, "replicas n"], mean: float) -> "Population":
+        """After another round, with this mean energy."""
+        gained = mean < self.mean - GAIN
+        best, idle = (mean, 0) if gained else (self.mean, self.idle + 1)
+        return Population(spins, self.rounds + 1, best, idle)
+
+
 def _replicas(graph: Graph, signs: np.ndarray, restarts: int, sweeps: int) -> Any:
-    """Coolings of a glass in words: the first from random states, others after a combination."""
+    """Coolings of a glass in words: the first of a population from random states, others from
+    half-way, after which every replica keeps the better version of each cluster that changed.
+    """
     glass, groups = multispin.glass(graph, signs), 2 * -(-restarts // 64)
     each = max(1, sweeps // LEVELS)
     signed = jnp.asarray(signs, jnp.float32)
 
-    def cooling(words: Array | None, key: Key[Array, ""]) -> tuple[Array, Array]:
-        pair_key, cool_key = jax.random.split(key)
-        if words is None:
-            words, hot = multispin.random_spins(glass, groups, pair_key), HOT
+    def cool(words: Array, hot: float, key: Key[Array, ""]) -> Int[Array, "replicas n"]:
+        betas = jnp.linspace(hot, COLD, LEVELS)
+        return multispin.unpack(_cool(glass, words, betas, key, each), glass)
+
+    def cooling(before: Population | None, key: Key[Array, ""]) -> tuple[Population, Array]:
+        pair_key, cool_key, keep_key = jax.random.split(key, 3)
+        if before is None or before.idle >= PATIENCE:
+            spins = cool(multispin.random_spins(glass, groups, pair_key), HOT, cool_key)
+            found = Population(spins)
         else:
-            spins = multispin.unpack(words, glass)
-            words, hot = multispin.pack(combine(graph, signed, spins, pair_key), glass), WARM
-        words = _cool(glass, words, jnp.linspace(hot, COLD, LEVELS), cool_key, each)
-        spins = multispin.unpack(words, glass)
-        return words, (spins > 0).astype(jnp.float32)
+            spins = before.spins
+            if before.rounds % PAIRED == 0:
+                spins = combine(graph, signed, spins, pair_key)
+            moved = cool(multispin.pack(spins, glass), WARM, cool_key)
+            spins = better(graph, signed, spins, moved, keep_key)[0]
+            found = before.then(spins, float(_mean_energy(graph, signed, spins)))
+        return found, (spins > 0).astype(jnp.float32)
 
     return cooling
 
@@ -194,15 +223,31 @@ def combine(
 ) -> Int[Array, "replicas n"]:
     """Random pairs of states, both with the better version of every cluster where they differ.
 
+    A state and its reverse have one energy: the second is turned over where it is nearer so.
+    """
+    pair_key, chance_key = jax.random.split(key)
+    first, second = jnp.split(jax.random.permutation(pair_key, len(spins)), 2)
+    a, b = spins[first], spins[second]
+    b = jnp.where((a * b).sum(-1, keepdims=True) < 0, -b, b)
+    new = better(graph, signs, a, b, chance_key)
+    return spins.at[first].set(new[0]).at[second].set(new[1])
+
+
+@eqx.filter_jit
+def better(
+    graph: Graph,
+    signs: Float[Array, " E"],
+    first: Int[Array, "replicas n"],
+    second: Int[Array, "replicas n"],
+    key: Key[Array, ""],
+) -> Int[Array, "2 replicas n"]:
+    """For every pair two states that have the better version of every cluster where it differs.
+
     Clusters of differing spins do not touch, so that the energy of each can be taken by itself: a
     cluster turned over changes twice the sum of J s s' along its border. One that is as good either
     way is taken from either by chance.
     """
-    pair_key, chance_key = jax.random.split(key)
-    order = jax.random.permutation(pair_key, len(spins))
-    half = len(spins) // 2
-    first, second = order[:half], order[half : 2 * half]
-    a, b = spins[first].T.astype(jnp.float32), spins[second].T.astype(jnp.float32)
+    a, b = first.T.astype(jnp.float32), second.T.astype(jnp.float32)
     differs = a != b
     i, j = graph.edges.T
     label = graph_components(graph, differs[i] & differs[j])
@@ -210,9 +255,17 @@ def combine(
     border = jnp.zeros_like(a)
     border = border.at[i].add(jnp.where(differs[j], 0.0, tension))
     border = border.at[j].add(jnp.where(differs[i], 0.0, tension))
-    column = jnp.arange(half)[None]
+    column = jnp.arange(a.shape[1])[None]
     cost = jnp.zeros_like(a).at[label, column].add(border)[label, column]
-    chance = jax.random.uniform(chance_key, (2, *a.shape)) < 0.5
-    cold = [jnp.where(cost == 0, c[label, column], cost < 0) for c in chance]
-    new = [jnp.where(differs & take, b, a).T.astype(spins.dtype) for take in cold]
-    return spins.at[first].set(new[0]).at[second].set(new[1])
+    chance = jax.random.uniform(key, (2, *a.shape)) < 0.5
+    take = [differs & jnp.where(cost == 0, own[label, column], cost < 0) for own in chance]
+    return jnp.stack([jnp.where(own, b, a).T.astype(first.dtype) for own in take])
+
+
+@eqx.filter_jit
+def _mean_energy(
+    graph: Graph, signs: Float[Array, " E"], spins: Int[Array, "replicas n"]
+) -> Float[Array, ""]:
+    """Of states of a glass whose couplings have size 1."""
+    i, j = graph.edges.T
+    return -((spins[:, i] * spins[:, j]) @ signs).mean()
