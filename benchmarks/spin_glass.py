@@ -73,17 +73,21 @@ def glasses(side: int, count: int) -> list[Glass]:
 
 
 def main(quick: bool, only: str, out: Path) -> None:
-    """Run the sizes whose name contains a word, and renew them in the record."""
+    """Run the parts whose name contains a word (`10x10x10, annealing`), and renew their rows."""
     profile = "quick" if quick else "full"
     count, limit, steps = (2, 10.0, 100) if quick else (10, 60.0, 2000)
     config = {"seconds": limit, "steps": steps, "rungs": RUNGS, "chains": CHAINS}
     file = out / f"spin_glass-{profile}.json"
     for side in (8,) if quick else (8, 10, 12):
-        case, began = f"{side}x{side}x{side}", time.perf_counter()
-        if only not in case:
-            continue
-        some = glasses(side, count)
-        for work in partial(ground_rows, limit=limit), partial(tempering_rows, steps=steps):
+        case, some = f"{side}x{side}x{side}", glasses(side, count)
+        parts = {
+            "annealing": partial(ground_rows, limit=limit),
+            "tempering": partial(tempering_rows, steps=steps),
+        }
+        for part, work in parts.items():
+            if only not in f"{case}, {part}":
+                continue
+            began = time.perf_counter()
             found, before = work(case, some), read(file) if file.is_file() else None
             new = {row.name for row in found}
             rows = [
@@ -92,9 +96,9 @@ def main(quick: bool, only: str, out: Path) -> None:
             ]
             rows.sort(key=lambda row: int(row.case.split("x")[0]))
             seconds = time.perf_counter() - began + (before.seconds if before else 0.0)
-            notes, began = list(goals(rows)), time.perf_counter()
+            notes = list(goals(rows))
             save(make_record("spin_glass", profile, config, seconds, rows, TITLE, notes), file)
-        print("\n".join(notes), flush=True)
+            print("\n".join(notes), flush=True)
 
 
 def ground_rows(case: str, some: list[Glass], limit: float) -> list[Row]:
@@ -175,9 +179,10 @@ def goals(rows: list[Row]) -> Iterator[str]:
     """What was reached."""
     values = {(row.case, row.method, row.metric): row.ours or 0.0 for row in rows}
     for case in dict.fromkeys(row.case for row in rows):
-        ours = values[case, OURS, FOUND]
-        word = "reached" if ours >= GOAL else "not reached"
-        yield f"{case}: {ours:.0f} % of the ground states found; goal {GOAL:g}: {word}."
+        if (case, OURS, FOUND) in values:
+            ours = values[case, OURS, FOUND]
+            word = "reached" if ours >= GOAL else "not reached"
+            yield f"{case}: {ours:.0f} % of the ground states found; goal {GOAL:g}: {word}."
         for name in PEERS.values():
             if (case, name, FOUND) in values:
                 yield f"{case}: {name} finds {values[case, name, FOUND]:.0f} %."
