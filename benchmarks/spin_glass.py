@@ -10,7 +10,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 
 import undirected as un
 from benchmarks.environments import prepare
-from benchmarks.saving import docs_page, make_record, save
+from benchmarks.saving import make_record, save
 from undirected.core.errors import DataNotFound
 from undirected.data.cache import find
 from undirected.experiments.record import Row, read
@@ -191,19 +191,3 @@ def goals(rows: list[Row]) -> Iterator[str]:
         plain, moved = (values[case, name, ABOVE] for name in (PLAIN, MOVED))
         word = "lower" if moved < plain else "not lower"
         yield f"{case}: with cluster moves tempering ends {word}: {moved:.5f} above, {plain:.5f}."
-
-
-INTRODUCTION = """\
-`make bench ARGS=spin_glass` looks for the ground states of three-dimensional glasses whose
-couplings are +1 and -1; the lowest energies known of them are published. `un.anneal` and the
-annealers of dwave-samplers and OpenJij stop at that energy, ours after 60 seconds at the latest,
-they after the CPU seconds that ours took on that instance (a second or more). Parallel tempering
-makes as many sweeps with cluster moves between its replicas as without. The numbers are those of
-the committed record; this page is written from it by
-`python -m benchmarks.page results/benchmarks/spin_glass-full.json --docs docs/glasses.md`.
-"""
-
-
-def markdown(record: Mapping[str, Any]) -> str:
-    """The page of the documentation, written from the record."""
-    return docs_page(TITLE, INTRODUCTION, record)
