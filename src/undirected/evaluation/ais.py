@@ -11,17 +11,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.agreement import agree, told_of_loss
 from undirected.core.errors import UndirectedError
-from undirected.core.mesh import (
-    agree,
-    check_mesh,
-    gather,
-    place,
-    place_chains,
-    split_chains,
-    told_of_loss,
-    use_mesh,
-)
+from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key

@@ -13,9 +13,10 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, PyTree
 
+from undirected.core.agreement import agree, any_process, is_first
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Layout
-from undirected.core.mesh import agree, any_process, check_mesh, gather, is_first
+from undirected.core.mesh import check_mesh, gather
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import block_check, check_values

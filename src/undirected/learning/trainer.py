@@ -9,7 +9,8 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Key, PyTree
 
-from undirected.core.mesh import gather, own_rows, place, place_rows, told_of_loss, use_mesh
+from undirected.core.agreement import told_of_loss
+from undirected.core.mesh import gather, own_rows, place, place_rows, use_mesh
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches, take
 from undirected.learning.streams import Check, Reader, StreamedBatches

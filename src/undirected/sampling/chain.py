@@ -13,17 +13,10 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from undirected.core.agreement import told_of_loss
 from undirected.core.diagnostics import ess, rhat
 from undirected.core.errors import UndirectedError
-from undirected.core.mesh import (
-    check_mesh,
-    gather,
-    place,
-    place_chains,
-    split_chains,
-    told_of_loss,
-    use_mesh,
-)
+from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.progress import Progress
 from undirected.core.protocols import Info, Kernel, Model

@@ -12,10 +12,11 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.agreement import share_out
 from undirected.core.chunks import BUDGET, map_rows, potential_bytes
 from undirected.core.errors import NotFinite, TooLarge, UndirectedError
 from undirected.core.layout import Domain, Layout, check_discrete, marginals
-from undirected.core.mesh import check_mesh, place, share_out
+from undirected.core.mesh import check_mesh, place
 from undirected.core.potentials import Potentials, Status, clamp, lowered
 from undirected.core.progress import Progress
 from undirected.core.progress import shares as shared_out
