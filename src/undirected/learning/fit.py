@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from undirected.core.agreement import agree, any_process, is_first
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Layout
-from undirected.core.mesh import check_mesh, gather
+from undirected.core.mesh import check_mesh, gather, place
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import block_check, check_values
@@ -116,17 +116,18 @@ def fit(
     what there is. A step that is not finite raises `Diverged`, which carries the result up to then.
 
     With a `mesh`, such as `un.device_mesh()`, the rows of the data, of every batch and the chains
-    are split over its devices; the model is on each. Where these belong to several processes, all
+    are split over its devices; the model is on each, or its dense weights are split by hidden units
+    (`un.device_mesh(units=2)`), also in the result. Where devices belong to several processes, all
     make the same call; process 0 alone writes to the store and the log and tells `on_event`, and
     what depends on a clock is decided there. The result is the same at all, on one device.
     """
-    mesh = check_mesh("fit", mesh)
+    mesh = check_mesh("fit", mesh, model)
     _check(model, objective, batches, key)
     if snapshots is not None and store is None:
         raise UndirectedError("fit: snapshots are written with checkpoints; pass store= too")
     plan = _Plan(batches, steps, epochs, log_every, validate, validate_every, mode, patience)
     init_key, step_key, validation_key = jax.random.split(key, 3)
-    model = jax.tree.map(_as_array, model)
+    model = jax.tree.map(_as_array, model) if mesh is None else place(mesh, model)
     chosen = trainable_leaves(model, trainable)
     check = block_check(_layout(model, objective)) if batches.transform is None else None
     trainer = Trainer(objective, optimiser, batches, chosen, step_key, mesh, check)

@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Key, PyTree
 
 from undirected.core.agreement import told_of_loss
-from undirected.core.mesh import gather, own_rows, place, place_rows, use_mesh
+from undirected.core.mesh import AXIS, gather, own_rows, place, place_rows, use_mesh
 from undirected.core.protocols import Objective
 from undirected.learning.batches import Batches, take
 from undirected.learning.streams import Check, Reader, StreamedBatches
@@ -103,7 +103,7 @@ class Trainer:
         chunk = jax.tree.map(lambda a: _padded(a, width), self.reader(start, stop))
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, chunk), np.arange(width, dtype=np.int32)
-        even = self.batches.size % self.mesh.size == 0
+        even = self.batches.size % self.mesh.shape[AXIS] == 0
         chunk = place_rows(self.mesh, chunk, 1) if even else place(self.mesh, chunk)
         return chunk, np.arange(width, dtype=np.int32)
 

@@ -222,7 +222,7 @@ def _run_on(
     mesh: Mesh | None, kernel: Kernel, model: Any, state: Any, free: Array, key: Array, *rest: Any
 ) -> ChainResult:
     """The chains on the devices of the mesh, if there is one; the result is on one again."""
-    mesh = check_mesh("run_chains", mesh)
+    mesh = check_mesh("run_chains", mesh, model)
     kernel, model, key = place(mesh, (kernel, model, key))
     state = place_chains(mesh, state)
     free = place_chains(mesh, free) if free.ndim > 1 else place(mesh, free)

@@ -102,7 +102,7 @@ class PerturbAndMap:
         instance are split over its devices.
         """
         p = lowered("PerturbAndMap", model)
-        mesh = check_mesh("PerturbAndMap", mesh)
+        mesh = check_mesh("PerturbAndMap", mesh, model)
         if p.unary.ndim > 1:
             if mesh is not None:
                 raise UndirectedError(

@@ -173,7 +173,7 @@ def answer_rows(
     Rows whose belief propagation does not settle are asked once more, with damping.
     """
     check_model("query", model)
-    mesh = check_mesh("query", mesh)
+    mesh = check_mesh("query", mesh, model)
     check_key("query", key, seed)
     values = unit_rows("query", model, rows)
     if method in ("auto", "exact") and is_enumerable(model):

@@ -70,7 +70,7 @@ def sample(
         sweeps=sweeps,
         sampler=None if kernel is None else Sampler(kernel, "asked for"),
         budget=budget,
-        mesh=check_mesh("sample", mesh),
+        mesh=check_mesh("sample", mesh, model),
         progress=progress,
     )[:, : model.layout.n_visible]
     if has_columns(model):
