@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, PyTree
 
@@ -17,7 +16,7 @@ from undirected.core.agreement import agree, any_process, is_first
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Layout
 from undirected.core.mesh import check_mesh, gather, place
-from undirected.core.protocols import Objective
+from undirected.core.protocols import Objective, Optimiser
 from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import block_check, check_values
 from undirected.learning.checkpointing import RATE, Row, Run, Saver, Store
@@ -83,7 +82,7 @@ class Diverged(NotFinite):
 def fit(
     model: Any,
     objective: Objective,
-    optimiser: optax.GradientTransformation,
+    optimiser: Optimiser,
     batches: Batches,
     key: Key[Array, ""],
     *,
@@ -329,7 +328,7 @@ def _tell(on_event: Callable[[Progress], None] | None, run: Run, total: int, rat
 
 def _identity(
     objective: Objective,
-    optimiser: optax.GradientTransformation,
+    optimiser: Optimiser,
     batches: Batches,
     key: Key[Array, ""],
     patience: int | None,
