@@ -401,7 +401,7 @@ def _by_name(
     """Probabilities of the states of every visible variable that is not given."""
     visible = Layout(tuple(block for block in layout.blocks if block.visible))
     known = ~np.isnan(row[visible.variables.first])
-    table = np.asarray(marginals(visible, jnp.asarray(means)), float)
+    table = np.asarray(marginals(visible, np.asarray(means)), float)
     found = {}
     for variable, name in zip(layout.order, layout.names, strict=True):
         if variable < len(known) and not known[variable]:
