@@ -31,11 +31,13 @@ FULL = {
     "edges of an Ising lattice": (10**5, 10**6, 10**7),
     "edges of a factor graph": (10**5, 10**6, 10**7),
     "virtual devices": (1, 2, 4, 8),
+    "parts of the weights": (1, 2, 4, 8),
 }
 QUICK = {name: sizes[:2] for name, sizes in FULL.items()}
 BUFFER = 50_000
 """Rows that a stream mixes: the steps that are timed use up four buffers."""
 MS, EPOCH, BYTES, WORK = "CPU ms", "CPU seconds an epoch", "bytes each", "MFLOP of a device"
+HELD = "MB of weights on a device"
 MOST = 1.05
 """The largest power of rows and edges that time may grow with."""
 
@@ -59,10 +61,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the two smallest sizes of each")
     parser.add_argument("--only", default="", help="only sizes whose name contains this")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"))
-    parser.add_argument("--work-of", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--work-of", type=int, nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.work_of:
-        return print(json.dumps(work_per_device(asked.work_of)))
+        return print(json.dumps(work_per_device(*asked.work_of)))
     began = time.perf_counter()
     rows: list[Row] = []
     for name, sizes in (QUICK if asked.quick else FULL).items():
@@ -177,17 +179,19 @@ def of_factor_graph(edges: int) -> dict[str, float]:
     return {MS: found[MS] / 4, BYTES: found[BYTES] / graph.n_edges}
 
 
-def of_devices(count: int) -> dict[str, float]:
+def of_devices(count: int, units: int = 1) -> dict[str, float]:
     """In a process of its own, which sees so many virtual devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
-    command = [sys.executable, "-m", "benchmarks.growth", "--work-of", str(count)]
+    command = [sys.executable, "-m", "benchmarks.growth", "--work-of"]
     environment = {**os.environ, "XLA_FLAGS": flags}
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return {WORK: json.loads(told.stdout)}
+    words = [*command, str(count), str(units)]
+    told = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    work, held = json.loads(told.stdout)
+    return {WORK: work, HELD: held}
 
 
-def work_per_device(count: int) -> float:
-    """Millions of operations of one device in a step of persistent chains."""
+def work_per_device(count: int, units: int) -> tuple[float, float]:
+    """Of one device in a step of persistent chains: millions of operations, MB of weights."""
     import jax
     import optax
 
@@ -195,7 +199,8 @@ def work_per_device(count: int) -> float:
     from undirected.core.mesh import use_mesh
     from undirected.learning.trainer import Trainer
 
-    model, key, mesh = un.RBM.create(784, 512, seed=0), jax.random.key(0), un.device_mesh(count)
+    model, key = un.RBM.create(784, 512, seed=0), jax.random.key(0)
+    mesh = un.device_mesh(count, units=units)
     batches = un.Batches(np.zeros((4096, 784), np.float32), 512)
     objective, optimiser = un.Persistent(un.BlockGibbs(), chains=512), optax.sgd(0.1)
     mask = jax.tree.map(lambda _: True, model)
@@ -206,7 +211,9 @@ def work_per_device(count: int) -> float:
         step = trainer.steps.go.lower(
             False, None, state, trainer.data, batches.indices(0, 1), bounds, trainer.key
         )
-        return float(step.compile().compiled.cost_analysis()["flops"]) / 1e6
+        work = float(step.compile().compiled.cost_analysis()["flops"])
+    weights = state.model.weights
+    return work / 1e6, weights.addressable_shards[0].data.nbytes / 1e6
 
 
 MEASURES: dict[str, Callable[[int], dict[str, float]]] = {
@@ -216,7 +223,8 @@ MEASURES: dict[str, Callable[[int], dict[str, float]]] = {
     "chains": lambda count: of_model(500, 500, count),
     "edges of an Ising lattice": of_ising,
     "edges of a factor graph": of_factor_graph,
-    "virtual devices": of_devices,
+    "virtual devices": lambda count: {WORK: of_devices(count)[WORK]},
+    "parts of the weights": lambda parts: of_devices(8, parts),
 }
 
 
@@ -233,7 +241,11 @@ def notes_of(rows: Sequence[Row]) -> list[str]:
     """The slopes that were found."""
     notes = []
     for name in dict.fromkeys(row.case for row in rows):
-        metric = {"rows": EPOCH, "virtual devices": WORK}.get(name, MS)
+        metric = {
+            "rows": EPOCH,
+            "virtual devices": WORK,
+            "parts of the weights": HELD,
+        }.get(name, MS)
         power = slope(rows, name, metric)
         goal = ""
         if name == "rows" or name.startswith("edges"):
@@ -290,6 +302,8 @@ TEXTS = {
     "virtual devices": "Work of one device in a step of PCD with 512 rows and 512 chains on an RBM "
     "of 784 × 512, counted by the compiler in the program of one device. The devices are parts of "
     "one CPU, so that nothing is said about speed.",
+    "parts of the weights": "The same step on 8 virtual devices, which split the weights by hidden "
+    "units into so many parts (`un.device_mesh(units=2)`) and rows and chains into the others.",
 }
 
 

@@ -111,6 +111,10 @@ over 450 GB/s (NVLink) and 50 GB/s (a 400 Gbit/s port),
 without what can be hidden behind products."""
 END = """\
 So models of these sizes want their weights split: neither fits a device with Adam, and a step moves
-few gigabytes or less, where copied weights would move tens of them. `fit` splits rows and chains
-today; weights are on every device.
+few gigabytes or less, where copied weights would move tens of them. Dense weights between visible
+and hidden units (`RBM`, `GaussianRBM`, `MixedRBM`) are split by `un.device_mesh(units=8)`: eight
+parts by hidden units, each on an eighth of the devices, over which rows and chains are split as
+ever. What the optimiser keeps is split likewise, and XLA adds the sums over units. `fit`,
+`run_chains`, `ais` and `query` give the answers of one device up to the order of sums, and a model
+that `fit` returns stays split where one process has all devices. The Potts model is not split.
 """

@@ -1,7 +1,8 @@
-"""What every mesh must give the same answers to: `python -m tests.mesh_program FOLDER`.
+"""What every mesh must give the same answers to: `python -m tests.mesh_program FOLDER [units]`.
 
 Each process writes the answers of the mesh of all devices as `process-NUMBER.npz`. A process alone
-also writes those of one device, `one.npz`, and what a step compiles to, `step.json`.
+also writes those of one device, `one.npz`, and what a step compiles to, `step.json`. With `units`
+the mesh splits weights by hidden units too, and the questions are those about an RBM.
 """
 
 import json
@@ -23,14 +24,16 @@ from undirected.learning.trainer import Trainer
 
 ROWS = (np.random.default_rng(0).random((83, 16)) < 0.4).astype(np.uint8)  # 83: no multiple of 8
 SEED = 3
+HIDDEN = 20
+"""Hidden units of the model of `step_program`, whose shapes tell what they are of."""
 
 
 def as_float(batch: Any, key: Any) -> Any:
     return batch.astype("float32")
 
 
-def rbm() -> un.RBM:
-    return un.RBM.create(16, 8, seed=1, scale=0.3)
+def rbm(hidden: int = 8) -> un.RBM:
+    return un.RBM.create(16, hidden, seed=1, scale=0.3)
 
 
 def trained(mesh: Any, objective: Any, model: Any, steps: int = 4, **options: Any) -> Any:
@@ -63,6 +66,12 @@ def objectives() -> dict[str, tuple[Any, Any]]:
     }
 
 
+def objectives_by_units() -> dict[str, tuple[Any, Any]]:
+    names = "pcd", "pcd, chains that 8 does not divide"
+    own = {"pseudo-likelihood": (un.PseudoLikelihood(), rbm())}
+    return {name: objectives()[name] for name in names} | own
+
+
 class Source:
     """Rows that are read in slices; which of them the thread that reads ahead has asked for."""
 
@@ -91,9 +100,9 @@ def streamed(mesh: Any) -> Any:
     return result.model
 
 
-def learned(mesh: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"streamed pcd": streamed(mesh)}
-    for name, (objective, model) in objectives().items():
+def learned(mesh: Any, asked: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, (objective, model) in asked.items():
         result = trained(mesh, objective, model)
         found[name] = result.model
         if result.carry is not None:
@@ -101,23 +110,33 @@ def learned(mesh: Any) -> dict[str, Any]:
     return found
 
 
+HOLES = np.where(np.random.default_rng(1).random((16, 16)) < 0.3, np.nan, ROWS[:16])
+
+
 def sampled(mesh: Any) -> dict[str, Any]:
     model = rbm()
-    five = un.Ising.from_spins(np.full(10, 0.1), np.ones(5) / 8, un.graph.complete(5))
-    sampler = un.PerturbAndMap(un.MaxProduct(20, None, 0.5, parallel=True), samples=16)
-    holes = np.where(np.random.default_rng(1).random((16, 16)) < 0.3, np.nan, ROWS[:16])
-    few = np.where(holes[:7, :5] == 1, np.nan, holes[:7, :5])  # 7: no multiple of 2 or 4
     bp = un.SumProduct(iterations=20, tolerance=None)
     options = {"chains": 16, "samples": 3, "burn_in": 2, "seed": 0, "mesh": mesh}
     chains = un.run_chains(un.BlockGibbs(), model, **options)
     options = {"chains": 16, "betas": 20, "seed": 0, "mesh": mesh}
     sides = un.log_partition(model, method="ais", **options).sides
     assert sides is not None
-    found = {
+    return {
         "chains": (chains.x, chains.state.x),
         "ais": (sides.lower.samples, sides.lower.log_weights),
         "reverse ais": (sides.upper.samples, sides.upper.log_weights),
-        "query": un.query(model, holes, method=bp, mesh=mesh),
+        "query": un.query(model, HOLES, method=bp, mesh=mesh),
+    }
+
+
+def others(mesh: Any) -> dict[str, Any]:
+    """What has no weights to split, and what needs no second look at them."""
+    model = rbm()
+    five = un.Ising.from_spins(np.full(10, 0.1), np.ones(5) / 8, un.graph.complete(5))
+    sampler = un.PerturbAndMap(un.MaxProduct(20, None, 0.5, parallel=True), samples=16)
+    few = np.where(HOLES[:7, :5] == 1, np.nan, HOLES[:7, :5])  # 7: no multiple of 2 or 4
+    found = {
+        "streamed pcd": streamed(mesh),
         "query in numpy": un.query(five, few, method=un.Elimination(), mesh=mesh),
     }
     if jax.process_count() == 1:  # these add nothing to what processes have to agree on
@@ -126,11 +145,13 @@ def sampled(mesh: Any) -> dict[str, Any]:
     return found
 
 
-def answers(mesh: Any) -> dict[str, np.ndarray]:
+def answers(mesh: Any, units: bool) -> dict[str, np.ndarray]:
     """Every array of every answer, by the name of the question and a number."""
+    asked = objectives_by_units() if units else objectives()
+    found = learned(mesh, asked) | sampled(mesh) | ({} if units else others(mesh))
     return {
         f"{name}/{i}": np.asarray(leaf)
-        for name, tree in (learned(mesh) | sampled(mesh)).items()
+        for name, tree in found.items()
         for i, leaf in enumerate(jax.tree.leaves(tree))
         if isinstance(leaf, jax.Array | np.ndarray)
     }
@@ -138,8 +159,8 @@ def answers(mesh: Any) -> dict[str, np.ndarray]:
 
 def step_program(mesh: Any) -> str:
     """The compiled program of one step of PCD."""
-    mesh = check_mesh("test", mesh)
-    model, key = rbm(), jax.random.key(SEED)
+    model, key = rbm(HIDDEN), jax.random.key(SEED)
+    mesh = check_mesh("test", mesh, model)
     batches = un.Batches(ROWS, 24, transform=as_float)
     mask = jax.tree.map(lambda _: True, model)
     optimiser = optax.sgd(0.25)
@@ -167,14 +188,15 @@ def shapes_and_sums(mesh: Any) -> dict[str, Any]:
     }
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, units: bool) -> None:
     together = join_processes()
     mesh = jax.make_mesh((jax.device_count(),), ("devices",))  # JAX's own: explicit, another name
-    np.savez(folder / f"process-{jax.process_index()}.npz", **answers(mesh))
+    mesh = un.device_mesh(units=2) if units else mesh
+    np.savez(folder / f"process-{jax.process_index()}.npz", **answers(mesh, units))
     if not together:
-        np.savez(folder / "one.npz", **answers(None))
+        np.savez(folder / "one.npz", **answers(None, units))
         (folder / "step.json").write_text(json.dumps(shapes_and_sums(mesh)))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), units="units" in sys.argv[2:])

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 import undirected as un
-from undirected.core.mesh import is_first
+from undirected.core.agreement import is_first
 from undirected.core.processes import join_processes
 from undirected.io.checkpoint import Checkpoints
 from undirected.learning import FitResult, fit

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.launch import command_without_jax
+from tests.launch import ROOT, command_without_jax
 from undirected.cli import remove_unused
 
 
@@ -29,6 +29,35 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize("wrong", ["fit t.csv --model rmb", "query m q.csv --method bpp"])
 def test_a_wrong_name_is_told_before_anything_heavy_is_imported(wrong):
     assert "did you mean" in command_without_jax(*wrong.split()).stderr
+
+
+def test_a_small_table_is_fitted_in_numpy_alone(tmp_path):
+    """Hidden states are enumerated: nothing to compile, and no optimiser to import."""
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{rng.normal():.2f},{rng.choice(['a', 'b', 'c'])},{rng.random():.2f}" for _ in range(60)
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["x,y,z", *lines]))
+    code = (
+        "import sys\n"
+        "sys.argv = ['undirected', 'fit', 'rows.csv', '--json']\n"
+        "from tests.compiled import compilations\n"
+        "from undirected.cli import main\n"
+        "with compilations() as made:\n"
+        "    try:\n        main()\n    except SystemExit:\n        pass\n"
+        "print('MADE', made, 'optax' in sys.modules)\n"
+    )
+    settings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=settings,
+        cwd=tmp_path,
+    )
+    assert (tmp_path / "model" / "report.html").is_file(), done.stderr
+    assert "MADE [] False" in done.stdout
 
 
 def test_compiled_programs_are_kept(tmp_path):

@@ -138,3 +138,16 @@ def test_colours_in_waves_are_those_of_one_site_after_the_other(density):
         taken = {expected[a] for a, b in pairs.tolist() if b == site}
         expected.append(next(c for c in range(n) if c not in taken))
     assert _greedy_colours(n, rng.permutation(pairs)).tolist() == expected
+
+
+@pytest.mark.parametrize("joined", [0, 30, 60, 300])
+def test_the_first_of_a_component_is_that_of_scipy(joined):
+    """Of few pieces, of many, and of one."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    i, j = np.random.default_rng(joined).integers(0, 80, (2, joined))
+    _, label = connected_components(coo_array((np.ones(joined), (i, j)), (80, 80)))
+    found = graph.first_of_component(80, i, j)
+    first = np.array([np.flatnonzero(label == own)[0] for own in label])
+    assert (found == first).all()

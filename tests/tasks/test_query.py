@@ -1,5 +1,8 @@
 """Questions by names and by rows, against enumeration in NumPy."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -131,3 +134,20 @@ def test_rows_in_chunks_are_all_rows(count):
     np.testing.assert_array_equal(twice, 2 * rows)
     np.testing.assert_array_equal(sums, rows.sum(1))
     assert sizes <= {1, 2, 4, 8}
+
+
+def test_a_small_network_is_asked_without_scipy():
+    """Its import takes longer than the answer."""
+    code = (
+        "import sys\n"
+        "import undirected as un\n"
+        "net = un.markov_network([2, 3, 4], {(0, 1): np.ones((2, 3)), (1, 2): np.ones((3, 4))})\n"
+        "print(un.query(net, given={0: 1}, method='bp')[1], 'scipy' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import numpy as np\n" + code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "{0: 0.3333333, 1: 0.3333333, 2: 0.3333333} False\n"

@@ -3,8 +3,9 @@
 from jax.sharding import Mesh
 
 from undirected.cli import console
+from undirected.core.agreement import is_first
 from undirected.core.errors import UndirectedError
-from undirected.core.mesh import device_mesh, is_first
+from undirected.core.mesh import device_mesh
 from undirected.core.processes import join_processes
 
 

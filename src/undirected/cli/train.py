@@ -18,10 +18,10 @@ from undirected.cli.columns import Wishes, names_in, read_to_fit, tell_schema
 from undirected.cli.devices import mesh_of
 from undirected.cli.fit_report import write_fit_report
 from undirected.cli.streams import identity_of, names_of, rows_to_stream
+from undirected.core.agreement import by_first, is_first
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, locked
-from undirected.core.mesh import by_first, is_first
 from undirected.core.table_units import TableUnits
 from undirected.io.checkpoint import Checkpoints
 from undirected.io.infer import zero_one_schema

@@ -9,7 +9,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PyTree
 
-from undirected.core.mesh import gather, place_chains, told_of_loss, use_mesh
+from undirected.core.agreement import told_of_loss
+from undirected.core.mesh import gather, place_chains, use_mesh
 
 BUDGET = 512 * 2**20
 """Bytes that one chunk of rows may take."""

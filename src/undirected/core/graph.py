@@ -222,20 +222,37 @@ def colour_sites(n: int, pairs: Int[np.ndarray, "E 2"]) -> Int[np.ndarray, " n"]
     Two colours where the graph is bipartite. Otherwise greedy: one site after the other (hubs
     first, ties at random) takes the smallest colour that no neighbour has.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     a, b = pairs[:, 0], pairs[:, 1]
     i, j = np.concatenate([a, b]), np.concatenate([b, a])
-    ones = np.ones(len(i), np.int8)
     # Two copies of the graph, joined across: a site meets its copy only along an odd cycle.
-    _, part = connected_components(coo_array((ones, (i, j + n)), (2 * n, 2 * n)), directed=False)
+    part = first_of_component(2 * n, i, j + n)
     if not (part[:n] == part[n:]).any():
         return (part[:n] > part[n:]).astype(np.int64)
     order = np.lexsort((np.random.default_rng(0).random(n), -np.bincount(i, minlength=n)))
     rank = np.empty(n, np.int64)
     rank[order] = np.arange(n)
     return _greedy_colours(n, np.sort(rank[pairs], 1))[rank]
+
+
+def first_of_component(
+    n: int, i: Int[np.ndarray, " E"], j: Int[np.ndarray, " E"]
+) -> Int[np.ndarray, " n"]:
+    """For each site the first one that it is connected with.
+
+    Every round the first site of each part learns of the smallest one next to its part, and all
+    take what their first has found: parts at least double, so that rounds are few. SciPy has this
+    too, and takes longer to import than a small graph needs.
+    """
+    first = np.arange(n)
+    while True:
+        a, b = first[i], first[j]
+        apart = a != b
+        if not apart.any():
+            return first
+        i, j, a, b = i[apart], j[apart], a[apart], b[apart]
+        np.minimum.at(first, np.maximum(a, b), np.minimum(a, b))
+        while (first != (further := first[first])).any():
+            first = further
 
 
 def _greedy_colours(n: int, pairs: Int[np.ndarray, "E 2"]) -> Int[np.ndarray, " n"]:
@@ -261,11 +278,9 @@ class _Lists:
     """Lists of sites, one a site, in one array: `members` of site k, from `starts[k]` on."""
 
     def __init__(self, n: int, owner: np.ndarray, member: np.ndarray):
-        from scipy.sparse import coo_array
-
-        rows = coo_array((np.ones(len(owner), np.int8), (owner, member)), (n, n)).tocsr()
-        self.members, self.starts = rows.indices, rows.indptr[:-1]
-        self.counts = np.diff(rows.indptr)
+        self.members = member[np.argsort(owner, kind="stable")]
+        self.counts = np.bincount(owner, minlength=n)
+        self.starts = np.cumsum(self.counts) - self.counts
 
     def of(self, sites: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All members of the lists of these sites, each after the place of its site in `sites`."""

@@ -345,17 +345,19 @@ def to_units(
 
 
 def marginals(
-    layout: Layout, unary: Float[Array, "*batch n"]
+    layout: Layout, unary: Float[Array, "*batch n"] | Float[np.ndarray, "*batch n"]
 ) -> Float[Array, "*batch variables most"]:
     """Probability of every state of every variable; 0 beyond the last state of a variable.
 
     `unary` are means of units, as beliefs have them, or joint states; `.argmax(-1)` gives states.
+    Of a NumPy array they are found in NumPy, which compiles nothing.
     """
+    xp: Any = np if isinstance(unary, np.ndarray) else jnp
     variables = layout.variables
     state = np.arange(int(variables.states.max()))
     exists = state < variables.states[:, None]
     binary = variables.width[:, None] == 1
     place = variables.first[:, None] + np.where(binary | ~exists, 0, state)
-    found = jnp.asarray(unary)[..., place]
-    found = jnp.where(binary & (state == 0), 1 - found, found)
-    return jnp.where(exists, found, 0)
+    found = xp.asarray(unary)[..., place]
+    found = xp.where(binary & (state == 0), 1 - found, found)
+    return xp.where(exists, found, 0)

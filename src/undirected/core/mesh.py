@@ -1,18 +1,17 @@
-"""One program on many devices, and many processes that act as one.
+"""One program on many devices.
 
 Programs are written for whole arrays. On a mesh the rows of a table, or the chains of a sampler,
-are split along its one axis, everything else is on every device, and XLA adds the exchange of what
-a sum over all rows needs. Nothing here depends on how many devices or processes there are.
+are split along its first axis. Dense weights are split by hidden units along the second, if it has
+one. Everything else is on every device, and XLA adds the exchange of what a sum over all rows or
+units needs. Nothing here depends on how many devices or processes there are.
+
+A class whose arrays are to be split by hidden units names them in `split_by_units`; their last axis
+is that of the units.
 """
 
-import atexit
-import json
-import os
-import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,26 +20,23 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from undirected.core.agreement import broadcast
 from undirected.core.errors import UndirectedError
 
-AXIS = "rows"
-LOST = re.compile("gloo|nccl|mpi|connection|socket|unavailable|heartbeat|coordination", re.I)
-"""Words of the errors of a transport: the other end is gone."""
-T = TypeVar("T")
+AXIS, UNITS = "rows", "units"
+BY_ROWS = PartitionSpec(AXIS)
 
 
-class LostProcess(UndirectedError):
-    """Another process of the same run has ended, so that this one cannot go on."""
-
-
-def device_mesh(devices: int | Sequence[Any] | None = None) -> Mesh:
-    """A mesh of devices over which rows and chains are split.
+def device_mesh(devices: int | Sequence[Any] | None = None, *, units: int = 1) -> Mesh:
+    """A mesh of devices over which rows and chains are split, and perhaps dense weights.
 
     Args:
         devices: how many, or which; by default all, those of other processes included.
+        units: parts into which dense weights are split by hidden units, for models too large for
+            one device; each part is on as many devices as rows and chains are split over.
 
     Returns:
-        A mesh with one axis, for the `mesh=` of `fit`, `run_chains`, `ais`, `query` and others.
+        A mesh for the `mesh=` of `fit`, `run_chains`, `ais`, `query` and others.
 
     Example:
         >>> import undirected as un
@@ -55,11 +51,25 @@ def device_mesh(devices: int | Sequence[Any] | None = None) -> Mesh:
                 "XLA_FLAGS=--xla_force_host_platform_device_count=8 makes 8 of one"
             )
         found = found[:devices]
-    return Mesh(np.array(found), (AXIS,))
+    if units < 1 or len(found) % units:
+        raise UndirectedError(
+            f"device_mesh: units is {units}; it must divide the {len(found)} devices"
+        )
+    return _mesh(np.array(found), units)
 
 
-def check_mesh(caller: str, mesh: Mesh | None) -> Mesh | None:
-    """The mesh with the axis of this module, whatever its own is called and however it is typed."""
+def _mesh(devices: np.ndarray, units: int) -> Mesh:
+    if units == 1:
+        return Mesh(devices.reshape(-1), (AXIS,))
+    return Mesh(devices.reshape(-1, units), (AXIS, UNITS))
+
+
+def check_mesh(caller: str, mesh: Mesh | None, model: PyTree) -> Mesh | None:
+    """The mesh with the axes of this module, however it is typed.
+
+    An axis called `units` splits the weights of the model, which must have some; one of any other
+    name splits rows and chains.
+    """
     if mesh is None:
         return None
     if not isinstance(mesh, Mesh):
@@ -67,7 +77,7 @@ def check_mesh(caller: str, mesh: Mesh | None) -> Mesh | None:
             f"{caller}: mesh is a {type(mesh).__name__}; pass un.device_mesh(), or a "
             "jax.sharding.Mesh of one axis"
         )
-    long = [name for name, size in mesh.shape.items() if size > 1]
+    long = [name for name, size in mesh.shape.items() if size > 1 and name != UNITS]
     if len(long) > 1:
         raise UndirectedError(
             f"{caller}: the mesh has the axes {', '.join(map(str, long))}; rows and chains are "
@@ -79,7 +89,46 @@ def check_mesh(caller: str, mesh: Mesh | None) -> Mesh | None:
             f"{caller}: the mesh has devices of {len(owners)} of {jax.process_count()} processes; "
             "pass the devices of all, un.device_mesh(), or of one alone"
         )
-    return Mesh(mesh.devices.reshape(-1), (AXIS,))
+    if (parts := mesh.shape.get(UNITS, 1)) == 1:
+        return _mesh(mesh.devices, 1)
+    _check_units(caller, parts, model)
+    return _mesh(np.moveaxis(mesh.devices, mesh.axis_names.index(UNITS), -1), parts)
+
+
+def _check_units(caller: str, parts: int, model: PyTree) -> None:
+    """Refuse a model without dense weights, or whose hidden units are not so many even parts."""
+    last: list[int] = []
+    by_units(lambda a, by: last.append(a.shape[-1]) if by else None, model)
+    if not last:
+        raise UndirectedError(
+            f"{caller}: the mesh splits weights by hidden units, and {type(model).__name__} has no "
+            "dense weights between visible and hidden ones; pass un.device_mesh() without units"
+        )
+    if uneven := [size for size in last if size % parts]:
+        raise UndirectedError(
+            f"{caller}: {uneven[0]} hidden units cannot be split into {parts} equal parts; take a "
+            f"multiple of {parts}, or pass un.device_mesh(units=...) with a number that divides "
+            "them"
+        )
+
+
+def by_units(function: Callable[[Any, bool], Any], tree: PyTree) -> PyTree:
+    """`function(leaf, by)` of all leaves, `by` saying whether one is split by hidden units."""
+
+    def visit(node: Any) -> Any:
+        names = _split_names(node)
+        leaves, structure = jax.tree_util.tree_flatten_with_path(node)
+        found = [
+            function(leaf, bool(path) and getattr(path[0], "name", None) in names)
+            for path, leaf in leaves
+        ]
+        return jax.tree.unflatten(structure, found)
+
+    return jax.tree.map(visit, tree, is_leaf=lambda node: bool(_split_names(node)))
+
+
+def _split_names(node: Any) -> tuple[str, ...]:
+    return getattr(type(node), "split_by_units", ())
 
 
 def use_mesh(mesh: Mesh | None) -> Any:
@@ -90,7 +139,8 @@ def use_mesh(mesh: Mesh | None) -> Any:
 def on_mesh() -> bool:
     """Whether the program that is being traced runs on a mesh: kernels for one device may not."""
     mesh = jax.sharding.get_abstract_mesh()
-    return mesh.axis_names == (AXIS,) and mesh.axis_types == (AxisType.Auto,)
+    named = mesh.axis_names in ((AXIS,), (AXIS, UNITS))
+    return named and set(mesh.axis_types) == {AxisType.Auto}
 
 
 def mesh_size() -> int:
@@ -98,11 +148,16 @@ def mesh_size() -> int:
     return jax.sharding.get_abstract_mesh().size if on_mesh() else 1
 
 
+def unit_parts() -> int:
+    """Into how many parts weights are split by hidden units in the program that is being traced."""
+    return jax.sharding.get_abstract_mesh().shape.get(UNITS, 1) if on_mesh() else 1
+
+
 def split(tree: PyTree) -> PyTree:
     """Inside a program: arrays with their first axis split over the mesh; off a mesh, as given."""
     if not on_mesh():
         return tree
-    return jax.tree.map(lambda a: _constrain(a, AXIS) if _has_rows(a) else a, tree)
+    return jax.tree.map(lambda a: _constrain(a, BY_ROWS) if _has_rows(a) else a, tree)
 
 
 def split_chains(state: PyTree) -> PyTree:
@@ -114,21 +169,29 @@ def split_chains(state: PyTree) -> PyTree:
     if not on_mesh():
         return state
     chains = _chains(state)
-    axis = AXIS if chains and chains % mesh_size() == 0 else None
+    even = chains and chains % (mesh_size() // unit_parts()) == 0
+    spec = BY_ROWS if even else PartitionSpec()
     return jax.tree.map(
-        lambda a: _constrain(a, axis) if _has_rows(a) and a.shape[0] == chains else a, state
+        lambda a: _constrain(a, spec) if _has_rows(a) and a.shape[0] == chains else a, state
     )
 
 
 def whole(tree: PyTree) -> PyTree:
-    """Inside a program: arrays that every device has; off a mesh, as given."""
+    """Inside a program: arrays that every device has, but for weights that are split by units."""
     if not on_mesh():
         return tree
-    return jax.tree.map(lambda a: _constrain(a, None) if eqx.is_array(a) else a, tree)
+    split_ = unit_parts() > 1
+    return by_units(
+        lambda a, by: _constrain(a, _spec(a, by and split_)) if eqx.is_array(a) else a, tree
+    )
 
 
-def _constrain(a: jax.Array, axis: str | None) -> jax.Array:
-    return jax.lax.with_sharding_constraint(a, PartitionSpec(axis) if axis else PartitionSpec())
+def _spec(a: Any, by_units: bool) -> PartitionSpec:
+    return PartitionSpec(*([None] * (a.ndim - 1)), UNITS) if by_units else PartitionSpec()
+
+
+def _constrain(a: jax.Array, spec: PartitionSpec) -> jax.Array:
+    return jax.lax.with_sharding_constraint(a, spec)
 
 
 def _has_rows(leaf: Any) -> bool:
@@ -142,23 +205,34 @@ def _chains(state: PyTree) -> int:
 
 
 def place(mesh: Mesh | None, tree: PyTree) -> PyTree:
-    """The arrays of process 0 on every device of the mesh."""
+    """The arrays of process 0 on every device of the mesh; dense weights split by its `units`.
+
+    What is there already stays.
+    """
     if mesh is None:
         return tree
     arrays, rest = eqx.partition(tree, lambda a: isinstance(a, jax.Array | np.ndarray))
-    sharding = NamedSharding(mesh, PartitionSpec())
+    split_ = mesh.shape.get(UNITS, 1) > 1
+    wanted = by_units(lambda a, by: NamedSharding(mesh, _spec(a, by and split_)), arrays)
+    there = jax.tree.map(_is_placed, arrays, wanted)
+    old, new = eqx.partition(arrays, there)
 
-    def put(like: Any, a: np.ndarray) -> jax.Array:
+    def put(like: Any, a: np.ndarray, sharding: NamedSharding) -> jax.Array:
         return _as_kind(like, jax.make_array_from_callback(a.shape, sharding, a.__getitem__))
 
-    on_host = broadcast(mesh, jax.tree.map(_to_host, arrays))
-    return eqx.combine(jax.tree.map(put, arrays, on_host), rest)
+    on_host = broadcast(mesh, jax.tree.map(_to_host, new))
+    found = jax.tree.map(put, new, on_host, eqx.filter(wanted, there, inverse=True))
+    return eqx.combine(found, old, rest)
+
+
+def _is_placed(a: Any, sharding: NamedSharding) -> bool:
+    return isinstance(a, jax.Array) and a.committed and a.sharding == sharding
 
 
 def place_chains(mesh: Mesh | None, state: PyTree) -> PyTree:
     """The state of chains, split by chains where the devices share them out evenly."""
     chains = _chains(state)
-    if mesh is None or not chains or chains % mesh.size:
+    if mesh is None or not chains or chains % mesh.shape[AXIS]:
         return place(mesh, state)
     mine, rest = eqx.partition(state, lambda a: _has_rows(a) and a.shape[0] == chains)
     split_ = jax.tree.map(
@@ -170,7 +244,7 @@ def place_chains(mesh: Mesh | None, state: PyTree) -> PyTree:
 
 
 def place_rows(mesh: Mesh | None, tree: PyTree, axis: int = 0) -> PyTree:
-    """Arrays split along an axis, which is filled up to a multiple of the number of devices.
+    """Arrays split along an axis, which is filled up to a multiple of the parts of the mesh.
 
     A process reads the rows of its own devices alone.
     """
@@ -183,7 +257,7 @@ def _by_rows(mesh: Mesh, a: Any, axis: int) -> jax.Array:
     """One array of `place_rows`; the last row is repeated to fill up."""
     a = np.asarray(a) if isinstance(a, jax.Array) else a
     count = a.shape[axis]
-    length = -(-count // mesh.size) * mesh.size
+    length = -(-count // mesh.shape[AXIS]) * mesh.shape[AXIS]
     shape = (*a.shape[:axis], length, *a.shape[axis + 1 :])
     spec = PartitionSpec(*([None] * axis), AXIS)
 
@@ -203,19 +277,29 @@ def _by_rows(mesh: Mesh, a: Any, axis: int) -> jax.Array:
 
 def own_rows(mesh: Mesh | None, count: int) -> np.ndarray:
     """Which of so many rows, that the devices share out evenly, devices of this process hold."""
-    if mesh is None or count % mesh.size:
+    if mesh is None or count % mesh.shape[AXIS]:
         return np.ones(count, bool)
-    here = [device.process_index == jax.process_index() for device in mesh.devices.flat]
-    return np.repeat(here, count // mesh.size)
+    own = jax.process_index()
+    here = [any(d.process_index == own for d in np.ravel(part)) for part in mesh.devices]
+    return np.repeat(here, count // len(here))
 
 
 def gather(mesh: Mesh | None, tree: PyTree) -> PyTree:
-    """Arrays of a mesh as ordinary arrays of this process."""
+    """Arrays of a mesh as ordinary arrays of this process.
+
+    Weights that are split by units stay so where this process has all parts: one device may be too
+    small for them.
+    """
     if mesh is None:
         return tree
-    return jax.tree.map(
-        lambda a: _as_kind(a, jnp.asarray(_gathered(a))) if isinstance(a, jax.Array) else a, tree
-    )
+    return jax.tree.map(lambda a: _ordinary(a) if isinstance(a, jax.Array) else a, tree)
+
+
+def _ordinary(a: jax.Array) -> jax.Array:
+    spec = getattr(a.sharding, "spec", ())
+    if a.is_fully_addressable and UNITS in spec:
+        return a
+    return _as_kind(a, jnp.asarray(_gathered(a)))
 
 
 def _gathered(a: jax.Array) -> np.ndarray:
@@ -241,123 +325,3 @@ def _as_kind(like: Any, data: jax.Array) -> jax.Array:
     if not _is_key(like):
         return data
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like))
-
-
-def shared(mesh: Mesh | None) -> bool:
-    """Whether the mesh has devices of several processes, which then run the same program."""
-    return mesh is not None and jax.process_count() > 1 and mesh.is_multi_process
-
-
-def is_first(mesh: Mesh | None) -> bool:
-    """Whether this process is the one that writes: process 0 of those that share the mesh."""
-    return not shared(mesh) or jax.process_index() == 0
-
-
-def broadcast(mesh: Mesh | None, tree: PyTree) -> PyTree:
-    """The arrays of process 0, at every process."""
-    if not shared(mesh):
-        return tree
-    from jax.experimental import multihost_utils
-
-    with told_of_loss(mesh):
-        return multihost_utils.broadcast_one_to_all(tree)
-
-
-def agree(mesh: Mesh | None, value: T) -> T:
-    """What process 0 says: for decisions that look at a clock. The value must be plain JSON."""
-    if not shared(mesh):
-        return value
-    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    length = int(broadcast(mesh, np.asarray(len(text), np.int32)))
-    padded = text if is_first(mesh) else np.zeros(length, np.uint8)
-    return json.loads(bytes(broadcast(mesh, padded)))
-
-
-def any_process(mesh: Mesh | None, flag: bool) -> bool:
-    """Whether the flag is set at any process."""
-    if not shared(mesh):
-        return flag
-    from jax.experimental import multihost_utils
-
-    with told_of_loss(mesh):
-        return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
-
-
-def by_first(mesh: Mesh | None, function: Callable[[], T]) -> T | None:
-    """Done by process 0 alone, whose result it gets; an error there is raised at all processes."""
-    if not shared(mesh):
-        return function()
-    result, cause = None, None
-    if is_first(mesh):
-        try:
-            result = function()
-        except Exception as error:
-            cause = error
-    told = agree(mesh, None if cause is None else str(cause))
-    if cause is not None:
-        raise cause
-    if told is not None:
-        raise UndirectedError(f"process 0: {told}")
-    return result
-
-
-def share_out(
-    mesh: Mesh | None, items: np.ndarray, function: Callable[[Any], tuple[np.ndarray, ...]]
-) -> tuple[np.ndarray, ...]:
-    """The stacked arrays of `function(item)` of all items, each found by one process of the mesh.
-
-    For what runs in NumPy, where devices have nothing to do: process k of P takes the items k,
-    k + P, and so on. An error of one process is raised at all.
-    """
-
-    def stacked(own: Any) -> tuple[np.ndarray, ...]:
-        return tuple(np.stack(parts) for parts in zip(*map(function, own), strict=True))
-
-    count = jax.process_count()
-    if not shared(mesh) or len(items) < count:
-        return stacked(items)
-    own = items[jax.process_index() :: count]
-    found, cause = None, None
-    try:
-        found = stacked(own)
-    except Exception as error:
-        cause = error
-    if any_process(mesh, cause is not None):
-        raise cause or UndirectedError("another process of this run failed; see what it says")
-    assert found is not None
-    short = -(-len(items) // count) - len(own)  # by at most one; all must send as many
-    found = (np.concatenate([a, a[:short]]) for a in found)
-    return tuple(_interleaved(mesh, a)[: len(items)] for a in found)
-
-
-def _interleaved(mesh: Mesh | None, a: np.ndarray) -> np.ndarray:
-    """Rows of all processes in turn; as bytes, for JAX would narrow float64."""
-    from jax.experimental import multihost_utils
-
-    with told_of_loss(mesh):
-        all_ = multihost_utils.process_allgather(np.frombuffer(a.tobytes(), np.uint8))
-    by_process = np.frombuffer(np.asarray(all_).tobytes(), a.dtype).reshape(-1, *a.shape)
-    return by_process.swapaxes(0, 1).reshape(-1, *a.shape[1:])
-
-
-@contextmanager
-def told_of_loss(mesh: Mesh | None) -> Iterator[None]:
-    """Say in words that another process has ended, where communication with it failed."""
-    try:
-        yield
-    except (ValueError, RuntimeError) as error:  # which of them depends on the transport
-        if not shared(mesh) or not LOST.search(str(error)):
-            raise
-        atexit.register(_end_at_once)
-        raise LostProcess(
-            f"process {jax.process_index()} of {jax.process_count()}: another process of this run "
-            f"has ended or cannot be reached ({str(error).splitlines()[0]:.200}); give the same "
-            "command again at all of them: it goes on from the last checkpoint"
-        ) from error
-
-
-def _end_at_once() -> None:
-    """At the end of Python JAX would wait for the processes that are gone, and then abort."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)

@@ -1,5 +1,6 @@
 """The protocols of the house: what models, inference, kernels and objectives promise each other."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, Key, PyTree
@@ -132,6 +133,19 @@ class Kernel(Protocol[S]):
     def step(
         self, model: Any, state: S, free: Bool[Array, "*#batch n"], key: Key[Array, ""]
     ) -> tuple[S, Info]: ...
+
+
+class Optimiser(Protocol):
+    """An optimiser of optax, or anything with the same two functions.
+
+    Named here so that what only passes one on need not import optax, which takes a while.
+    """
+
+    @property
+    def init(self) -> Callable[..., Any]: ...
+
+    @property
+    def update(self) -> Callable[..., tuple[Any, Any]]: ...
 
 
 class Objective(Protocol[C]):

@@ -11,17 +11,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.agreement import agree, told_of_loss
 from undirected.core.errors import UndirectedError
-from undirected.core.mesh import (
-    agree,
-    check_mesh,
-    gather,
-    place,
-    place_chains,
-    split_chains,
-    told_of_loss,
-    use_mesh,
-)
+from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
@@ -81,8 +73,9 @@ def ais(
     if chains < 2:
         raise UndirectedError(f"ais: chains is {chains}; an interval needs at least 2, better 100")
     first, rest = jax.random.split(make_key("ais", key, seed))
+    own = check_mesh("ais", mesh, path.target)
     x, base_log_z = draw_base(path.base, chains, first)
-    x, log_w = anneal(path, kernel, x, schedule, rest, check_mesh("ais", mesh), progress)
+    x, log_w = anneal(path, kernel, x, schedule, rest, own, progress)
     return estimate_log_z(log_w, base_log_z, 1, confidence, x)
 
 
@@ -106,7 +99,7 @@ def reverse_ais(
     check_path(path, confidence)
     x = check_samples(path.target, samples)
     _, base_log_z = draw_base(path.base, len(x), key)
-    own = check_mesh("reverse_ais", mesh)
+    own = check_mesh("reverse_ais", mesh, path.target)
     x, log_w = anneal(path, kernel, x, schedule, key, own, progress)
     return estimate_log_z(log_w, base_log_z, -1, confidence, x)
 

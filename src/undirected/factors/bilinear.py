@@ -39,6 +39,7 @@ class Bilinear(Factor):
     cols: int = eqx.field(static=True)
 
     pairwise = True
+    split_by_units = ("weight",)
 
     def check(self, layout: Layout) -> None:
         """Two different blocks of the layout are wanted, and a matrix of their sizes."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.iterate import iterate, largest, status_of
-from undirected.core.mesh import mesh_size, on_mesh
+from undirected.core.mesh import mesh_size, on_mesh, unit_parts
 from undirected.core.numerics import CERTAIN, is_zero, message
 from undirected.core.potentials import (
     Beliefs,
@@ -176,7 +176,8 @@ class BeliefPropagation(Inference):
         def by_kernel(gentle: bool) -> Callable[[], bipartite.Loop]:
             bounds = self.iterations, self.tolerance, self.damping
             ends = fields[rows], fields[cols]
-            grouped = gentle and jax.default_backend() == "cpu"
+            # Groups of columns would not be those of a device.
+            grouped = gentle and jax.default_backend() == "cpu" and unit_parts() == 1
             return lambda: bipartite.sum_product(weight, *ends, *bounds, grouped)
 
         def by_logs() -> bipartite.Loop:

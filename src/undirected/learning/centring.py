@@ -5,10 +5,10 @@ from typing import Any, NamedTuple, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
 from undirected.core.errors import UndirectedError
+from undirected.core.protocols import Optimiser
 
 COUPLINGS = (
     ("weights", "visible_bias", "hidden_bias"),
@@ -22,7 +22,7 @@ class _State(NamedTuple):
     centres: dict[str, Float[Array, " units"]]
 
 
-def centred(optimiser: optax.GradientTransformation) -> optax.GradientTransformation:
+def centred(optimiser: Optimiser) -> Optimiser:
     """The optimiser in the parameters of (v - mu)' W (h - lambda), for an RBM or a MixtureRBM.
 
     Such a model is the same for other biases, but its gradient does not change when the states of
@@ -51,6 +51,8 @@ def centred(optimiser: optax.GradientTransformation) -> optax.GradientTransforma
             updates = _add(updates, rows, -step @ mu[columns])
             updates = _add(updates, columns, -mu[rows] @ step)
         return updates, _State(inner, mu)
+
+    import optax
 
     return optax.GradientTransformation(init, cast(Any, update))
 

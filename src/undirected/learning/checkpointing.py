@@ -11,8 +11,9 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from undirected.core.agreement import agree, by_first, shared
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.core.mesh import agree, by_first, gather, place, place_chains, shared
+from undirected.core.mesh import gather, place, place_chains
 from undirected.learning.snapshots import SnapshotStore
 from undirected.learning.train_step import TrainState
 

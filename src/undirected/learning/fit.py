@@ -9,14 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, PyTree
 
+from undirected.core.agreement import agree, any_process, is_first
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Layout
-from undirected.core.mesh import agree, any_process, check_mesh, gather, is_first
-from undirected.core.protocols import Objective
+from undirected.core.mesh import check_mesh, gather, place
+from undirected.core.protocols import Objective, Optimiser
 from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import block_check, check_values
 from undirected.learning.checkpointing import RATE, Row, Run, Saver, Store
@@ -82,7 +82,7 @@ class Diverged(NotFinite):
 def fit(
     model: Any,
     objective: Objective,
-    optimiser: optax.GradientTransformation,
+    optimiser: Optimiser,
     batches: Batches,
     key: Key[Array, ""],
     *,
@@ -115,17 +115,18 @@ def fit(
     what there is. A step that is not finite raises `Diverged`, which carries the result up to then.
 
     With a `mesh`, such as `un.device_mesh()`, the rows of the data, of every batch and the chains
-    are split over its devices; the model is on each. Where these belong to several processes, all
+    are split over its devices; the model is on each, or its dense weights are split by hidden units
+    (`un.device_mesh(units=2)`), also in the result. Where devices belong to several processes, all
     make the same call; process 0 alone writes to the store and the log and tells `on_event`, and
     what depends on a clock is decided there. The result is the same at all, on one device.
     """
-    mesh = check_mesh("fit", mesh)
+    mesh = check_mesh("fit", mesh, model)
     _check(model, objective, batches, key)
     if snapshots is not None and store is None:
         raise UndirectedError("fit: snapshots are written with checkpoints; pass store= too")
     plan = _Plan(batches, steps, epochs, log_every, validate, validate_every, mode, patience)
     init_key, step_key, validation_key = jax.random.split(key, 3)
-    model = jax.tree.map(_as_array, model)
+    model = jax.tree.map(_as_array, model) if mesh is None else place(mesh, model)
     chosen = trainable_leaves(model, trainable)
     check = block_check(_layout(model, objective)) if batches.transform is None else None
     trainer = Trainer(objective, optimiser, batches, chosen, step_key, mesh, check)
@@ -327,7 +328,7 @@ def _tell(on_event: Callable[[Progress], None] | None, run: Run, total: int, rat
 
 def _identity(
     objective: Objective,
-    optimiser: optax.GradientTransformation,
+    optimiser: Optimiser,
     batches: Batches,
     key: Key[Array, ""],
     patience: int | None,

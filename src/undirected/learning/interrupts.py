@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from undirected.core.mesh import shared
+from undirected.core.agreement import shared
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """Learning rates of stochastic approximation."""
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
-import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from undirected.core.errors import UndirectedError
 
 
-def hold_then_decay(rate: float, hold: int, offset: float) -> optax.Schedule:
+def hold_then_decay(rate: float, hold: int, offset: float) -> Callable[[ArrayLike], Array]:
     """`rate` for `hold` steps, then rate * offset / (offset + t), t counted from there.
 
     This is a / (b + t) with a = rate * offset and b = offset, which starts where the constant ends;

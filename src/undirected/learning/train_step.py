@@ -7,12 +7,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Key, PyTree
 
 from undirected.core.errors import UndirectedError
 from undirected.core.mesh import split_chains, whole
-from undirected.core.protocols import Objective
+from undirected.core.protocols import Objective, Optimiser
 from undirected.learning.batches import take
 from undirected.learning.structure import Structure
 
@@ -41,7 +40,7 @@ def trainable_leaves(model: PyTree, trainable: PyTree | Callable[[Any], bool]) -
 
 def make_advance(
     objective: Objective,
-    optimiser: optax.GradientTransformation,
+    optimiser: Optimiser,
     transform: Callable | None,
     trainable: PyTree,
 ) -> Callable:
@@ -141,12 +140,13 @@ def _advance(settings: Structure) -> Callable:
 
 def _one_step(
     objective: Objective,
-    optimiser: optax.GradientTransformation,
+    optimiser: Optimiser,
     transform: Callable | None,
     trainable: PyTree,
     value_name: str,
 ) -> Callable:
     """`step(state, data, rows, key) -> (state, metrics, finite)`."""
+    import optax
 
     @eqx.filter_jit
     def step(state: TrainState, data: PyTree, rows: Array, key: Array) -> tuple:

@@ -5,12 +5,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Key, PyTree
 
-from undirected.core.mesh import gather, own_rows, place, place_rows, told_of_loss, use_mesh
-from undirected.core.protocols import Objective
+from undirected.core.agreement import told_of_loss
+from undirected.core.mesh import AXIS, gather, own_rows, place, place_rows, use_mesh
+from undirected.core.protocols import Objective, Optimiser
 from undirected.learning.batches import Batches, take
 from undirected.learning.streams import Check, Reader, StreamedBatches
 from undirected.learning.train_step import TrainState, make_advance, make_first_carry, not_finite
@@ -29,7 +29,7 @@ class Trainer:
     def __init__(
         self,
         objective: Objective,
-        optimiser: optax.GradientTransformation,
+        optimiser: Optimiser,
         batches: Batches,
         trainable: PyTree,
         key: Key[Array, ""],
@@ -102,7 +102,7 @@ class Trainer:
         chunk = jax.tree.map(lambda a: _padded(a, width), self.reader(start, stop))
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, chunk), np.arange(width, dtype=np.int32)
-        even = self.batches.size % self.mesh.size == 0
+        even = self.batches.size % self.mesh.shape[AXIS] == 0
         chunk = place_rows(self.mesh, chunk, 1) if even else place(self.mesh, chunk)
         return chunk, np.arange(width, dtype=np.int32)
 

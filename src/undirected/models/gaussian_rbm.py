@@ -39,6 +39,8 @@ class GaussianRBM(eqx.Module):
     hidden_bias: Float[Array, " H"]
     log_variance: Float[Array, " V"] | None = None
 
+    split_by_units = "weights", "hidden_bias"
+
     def __check_init__(self) -> None:
         wanted = (jnp.shape(self.visible_mean)[-1], jnp.shape(self.hidden_bias)[-1])
         if tuple(jnp.shape(self.weights)[-2:]) != wanted:

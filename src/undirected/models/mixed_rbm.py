@@ -68,6 +68,8 @@ class MixedRBM(eqx.Module):
     table: TableUnits = eqx.field(static=True)
     lateral: Float[Array, "R R"] | None = None
 
+    split_by_units = "weights", "hidden_bias"
+
     def __check_init__(self) -> None:
         V, H = self.table.n_units, jnp.shape(self.hidden_bias)[-1]
         wanted = {"weights": (V, H), "visible_bias": (V,), "log_variance": (self._n_continuous,)}

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
+from undirected.core.mesh import unit_parts
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
@@ -40,6 +41,8 @@ class RBM(eqx.Module):
     visible_bias: Float[Array, " V"]
     hidden_bias: Float[Array, " H"]
     label_states: int = eqx.field(static=True, default=0)
+
+    split_by_units = "weights", "hidden_bias"
 
     def __check_init__(self) -> None:
         wanted = (jnp.shape(self.visible_bias)[-1], jnp.shape(self.hidden_bias)[-1])
@@ -142,7 +145,7 @@ class RBM(eqx.Module):
         With s_i = 1 - 2 v_i: b_i + s_i sum_j [softplus(f_j + s_i W_ij) - softplus(f_j)], where f_j
         is the field of hidden unit j.
         """
-        pixels = self.n_visible - self.label_states
+        pixels, parts = self.n_visible - self.label_states, unit_parts()
         fields = jnp.moveaxis(self.hidden_fields(v), -1, 0)
         sign = 1 - 2 * v[..., :pixels]
 
@@ -151,8 +154,15 @@ class RBM(eqx.Module):
             field, weight = unit[0][..., None], row(unit[1], total)
             return total + softplus(field + sign * weight) - softplus(field), None
 
-        nothing = jnp.zeros(sign.shape, fields.dtype)
-        gain, _ = jax.lax.scan(add, nothing, (fields, self.weights[:pixels].T))
+        def gain_of(fields: Array, weights: Array) -> Array:
+            nothing = jnp.zeros(sign.shape, fields.dtype)
+            return jax.lax.scan(add, nothing, (fields, weights))[0]
+
+        own = fields, self.weights[:pixels].T
+        if parts == 1:
+            gain = gain_of(*own)
+        else:  # each device adds up the units that it has
+            gain = jax.vmap(gain_of)(*(a.reshape(parts, -1, *a.shape[1:]) for a in own)).sum(0)
         fields = sign * gain + row(self.visible_bias[:pixels], gain)
         return jnp.concatenate([fields, self.label_fields(v)], -1) if self.label_states else fields
 

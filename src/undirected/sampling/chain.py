@@ -13,17 +13,10 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from undirected.core.agreement import told_of_loss
 from undirected.core.diagnostics import ess, rhat
 from undirected.core.errors import UndirectedError
-from undirected.core.mesh import (
-    check_mesh,
-    gather,
-    place,
-    place_chains,
-    split_chains,
-    told_of_loss,
-    use_mesh,
-)
+from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.progress import Progress
 from undirected.core.protocols import Info, Kernel, Model
@@ -229,7 +222,7 @@ def _run_on(
     mesh: Mesh | None, kernel: Kernel, model: Any, state: Any, free: Array, key: Array, *rest: Any
 ) -> ChainResult:
     """The chains on the devices of the mesh, if there is one; the result is on one again."""
-    mesh = check_mesh("run_chains", mesh)
+    mesh = check_mesh("run_chains", mesh, model)
     kernel, model, key = place(mesh, (kernel, model, key))
     state = place_chains(mesh, state)
     free = place_chains(mesh, free) if free.ndim > 1 else place(mesh, free)

@@ -10,16 +10,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from undirected.core.agreement import told_of_loss
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
-from undirected.core.mesh import (
-    check_mesh,
-    gather,
-    place,
-    place_chains,
-    told_of_loss,
-    use_mesh,
-)
+from undirected.core.mesh import check_mesh, gather, place, place_chains, use_mesh
 from undirected.core.numerics import is_traced
 from undirected.core.potentials import (
     Beliefs,
@@ -108,7 +102,7 @@ class PerturbAndMap:
         instance are split over its devices.
         """
         p = lowered("PerturbAndMap", model)
-        mesh = check_mesh("PerturbAndMap", mesh)
+        mesh = check_mesh("PerturbAndMap", mesh, model)
         if p.unary.ndim > 1:
             if mesh is not None:
                 raise UndirectedError(

@@ -8,6 +8,8 @@ from jaxtyping import Float
 from undirected.core.columns import Schema
 from undirected.core.table_units import TableUnits
 from undirected.models import Ising, Potts
+from undirected.tasks.enumerated import is_enumerable
+from undirected.tasks.enumerated_coupled import CoupledRBM, enumerated
 from undirected.tasks.rows import has_columns
 
 
@@ -47,9 +49,9 @@ def column_couplings(model: Any, count: int) -> Float[np.ndarray, "columns colum
     if units is None:
         return None
     if has_columns(model):
-        own = getattr(model, "real_couplings", None)
+        own = _between_reals(model)
         if own is not None:
-            units[model.real_units, model.real_units] += np.asarray(own, np.float64)
+            units[model.real_units, model.real_units] += own
         return _by_column(units, model.table)
     return units if len(units) == count else None
 
@@ -58,7 +60,10 @@ def _through_hidden(model: Any) -> Float[np.ndarray, "v v"] | None:
     """Couplings between visible units that hidden ones make, a mixture's component among them."""
     if not hasattr(model, "layout"):
         return None
-    weights = getattr(model, "couplings", getattr(model, "weights", None))
+    if is_enumerable(model):  # in NumPy, which compiles nothing
+        weights = enumerated(model).weights
+    else:
+        weights = getattr(model, "couplings", getattr(model, "weights", None))
     if isinstance(weights, tuple):  # of a deep model, those of the lowest layer
         weights = weights[0]
     if weights is None or np.ndim(weights) != 2 or len(weights) != model.layout.n_visible:
@@ -70,6 +75,14 @@ def _through_hidden(model: Any) -> Float[np.ndarray, "v v"] | None:
         parts.append(2 * (fields - fields.mean(1, keepdims=True)) / np.sqrt(fields.shape[1]))
     whole = np.concatenate(parts, 1)
     return whole @ whole.T / 4
+
+
+def _between_reals(model: Any) -> Float[np.ndarray, "R R"] | None:
+    """What multiplies v_i v_j of two real units; None where they are not coupled."""
+    if is_enumerable(model) and isinstance(own := enumerated(model), CoupledRBM):
+        return np.diag(np.diag(own.precision)) - own.precision
+    found = getattr(model, "real_couplings", None)
+    return None if found is None else np.asarray(found, np.float64)
 
 
 def _by_column(units: np.ndarray, table: TableUnits) -> np.ndarray:

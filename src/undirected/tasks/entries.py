@@ -118,7 +118,8 @@ def entry_bits(
 
 def _affordable(model: Any) -> int:
     """How many rows may be asked: `MOST_ASKED`, fewer where a row has very many messages."""
-    sizes = (np.size(leaf) for f in model.lower().factors for leaf in jax.tree.leaves(f.weight))
+    lowered = eqx.filter_eval_shape(type(model).lower, model)  # shapes alone: nothing is computed
+    sizes = (leaf.size for f in lowered.factors for leaf in jax.tree.leaves(f.weight))
     return int(np.clip(MOST_MESSAGES // (ROUNDS * max(1, sum(sizes))), 50, MOST_ASKED))
 
 

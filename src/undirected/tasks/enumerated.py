@@ -189,7 +189,7 @@ class EnumeratedRBM:
 
     def model(self) -> MixedRBM:
         """The model with these parameters."""
-        import jax.numpy as jnp
+        import jax
 
         weights, bias, variance = self.weights.copy(), self.bias.copy(), self.variance
         real = self.visible.discrete + np.flatnonzero(~self.visible.is_positive)
@@ -197,7 +197,8 @@ class EnumeratedRBM:
         weights[real] *= np.sqrt(own)[:, None]
         bias[real] *= own
         parts = weights, bias, self.hidden_bias, np.log(variance - LEAST_VARIANCE)
-        first, second, third, fourth = (jnp.asarray(part, jnp.float32) for part in parts)
+        # Narrowed by NumPy: JAX would compile a program for each shape.
+        first, second, third, fourth = (jax.device_put(part.astype(np.float32)) for part in parts)
         return MixedRBM(first, second, third, fourth, self.visible.table)
 
     @cached_property

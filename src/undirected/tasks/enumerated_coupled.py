@@ -41,7 +41,7 @@ class CoupledRBM(EnumeratedRBM):
 
     def model(self) -> MixedRBM:
         """The model with these parameters."""
-        import jax.numpy as jnp
+        import jax
 
         at = self.visible.real
         root = np.linalg.cholesky(self.precision)
@@ -53,7 +53,7 @@ class CoupledRBM(EnumeratedRBM):
         weights[at] = np.linalg.solve(root, weights[at]) * own[:, None]
         bias[at] = np.linalg.solve(self.precision, bias[at]) * own**2
         apart = EnumeratedRBM(self.visible, weights, bias, logs, self.hidden_bias).model()
-        lateral = jnp.asarray(np.tril(root / own[:, None], -1), jnp.float32)
+        lateral = jax.device_put(np.tril(root / own[:, None], -1).astype(np.float32))
         return replace(apart, lateral=lateral)
 
     @cached_property

@@ -127,7 +127,7 @@ def log_partition(
         2.7726
     """
     check_model("log_partition", model)
-    mesh = check_mesh("log_partition", mesh)
+    mesh = check_mesh("log_partition", mesh, model)
     if method not in METHODS:
         raise UndirectedError(
             f"log_partition: method {method!r:.40} is unknown; pass one of {', '.join(METHODS)}"

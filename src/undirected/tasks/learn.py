@@ -5,11 +5,10 @@ from typing import Any
 
 import jax
 import numpy as np
-import optax
 from jaxtyping import Array, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.protocols import Marginal, Objective, Summable
+from undirected.core.protocols import Marginal, Objective, Optimiser, Summable
 from undirected.core.random import make_key
 from undirected.inference import MeanField, SumProduct
 from undirected.learning import (
@@ -41,7 +40,7 @@ def fit(
     model: Any,
     data: Any,
     objective: Objective | None = None,
-    optimiser: optax.GradientTransformation | None = None,
+    optimiser: Optimiser | None = None,
     *,
     steps: int | None = None,
     epochs: float | None = None,
@@ -142,8 +141,10 @@ def objective_for(model: Any, missing: bool = False) -> Objective:
 
 
 @lru_cache(maxsize=64)
-def falling_adam(rate: float, steps: int) -> optax.GradientTransformation:
+def falling_adam(rate: float, steps: int) -> Optimiser:
     """Adam whose rate stays for half of the steps and then falls to 0 along a line."""
+    import optax
+
     return optax.adam(optax.linear_schedule(rate, 0.0, steps - steps // 2, steps // 2))
 
 

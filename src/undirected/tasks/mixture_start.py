@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import optax
 from jaxtyping import Array, Key
 
+from undirected.core.protocols import Optimiser
 from undirected.evaluation import AISResult, ais, bracket
 from undirected.learning import FitResult
 from undirected.learning.centring import centred
@@ -58,8 +58,10 @@ def _enough(train: np.ndarray, seed: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def centred_adam(rate: float, steps: int) -> optax.GradientTransformation:
+def centred_adam(rate: float, steps: int) -> Optimiser:
     """Adam on centred parameters, whose rate falls to 0 over the second half of the steps."""
+    import optax
+
     schedule = optax.linear_schedule(rate, 0.0, steps - steps // 2, steps // 2)
     return centred(optax.adam(schedule))
 

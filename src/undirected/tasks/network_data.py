@@ -3,7 +3,6 @@
 from collections.abc import Hashable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -70,7 +69,7 @@ def states_of_units(caller: str, layout: Layout, data: Any) -> Rows | None:
     missing = np.zeros((len(every), len(layout.variables)), bool)
     for unit, v in enumerate(owner):
         missing[:, v] |= np.isnan(every[:, unit])
-    states = np.asarray(marginals(layout, jnp.asarray(np.nan_to_num(every)))).argmax(-1)
+    states = np.asarray(marginals(layout, np.nan_to_num(every))).argmax(-1)
     return np.where(missing, -1, states)
 
 

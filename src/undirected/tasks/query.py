@@ -12,10 +12,11 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.agreement import share_out
 from undirected.core.chunks import BUDGET, map_rows, potential_bytes
 from undirected.core.errors import NotFinite, TooLarge, UndirectedError
 from undirected.core.layout import Domain, Layout, check_discrete, marginals
-from undirected.core.mesh import check_mesh, place, share_out
+from undirected.core.mesh import check_mesh, place
 from undirected.core.potentials import Potentials, Status, clamp, lowered
 from undirected.core.progress import Progress
 from undirected.core.progress import shares as shared_out
@@ -172,7 +173,7 @@ def answer_rows(
     Rows whose belief propagation does not settle are asked once more, with damping.
     """
     check_model("query", model)
-    mesh = check_mesh("query", mesh)
+    mesh = check_mesh("query", mesh, model)
     check_key("query", key, seed)
     values = unit_rows("query", model, rows)
     if method in ("auto", "exact") and is_enumerable(model):
@@ -400,7 +401,7 @@ def _by_name(
     """Probabilities of the states of every visible variable that is not given."""
     visible = Layout(tuple(block for block in layout.blocks if block.visible))
     known = ~np.isnan(row[visible.variables.first])
-    table = np.asarray(marginals(visible, jnp.asarray(means)), float)
+    table = np.asarray(marginals(visible, np.asarray(means)), float)
     found = {}
     for variable, name in zip(layout.order, layout.names, strict=True):
         if variable < len(known) and not known[variable]:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
@@ -70,7 +69,7 @@ def sample(
         sweeps=sweeps,
         sampler=None if kernel is None else Sampler(kernel, "asked for"),
         budget=budget,
-        mesh=check_mesh("sample", mesh),
+        mesh=check_mesh("sample", mesh, model),
         progress=progress,
     )[:, : model.layout.n_visible]
     if has_columns(model):
@@ -130,7 +129,7 @@ def sample_units(
 
 def _by_name(layout: Layout, found: np.ndarray) -> dict[Any, np.ndarray]:
     """The states of every variable, in its user's words."""
-    states = np.asarray(marginals(layout, jnp.asarray(found))).argmax(-1)
+    states = np.asarray(marginals(layout, np.asarray(found))).argmax(-1)
     answers = {}
     for variable, name in zip(layout.order, layout.names, strict=True):
         words = np.asarray(layout.states_of(variable))

@@ -7,17 +7,16 @@ cell a column (see `core.table_units`); each recipe turns it into rows of its mo
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float
 
 from undirected.core.errors import UndirectedError
-from undirected.core.protocols import Conditionals, Marginal
+from undirected.core.protocols import Conditionals, Marginal, Optimiser
 from undirected.core.table_units import Kind, TableUnits, part_of, same_states
 from undirected.evaluation import binary_cross_entropy, pseudo_log_likelihood
 from undirected.inference import QueryNetwork, SumProduct
@@ -244,14 +243,16 @@ def objective(model: Any, settings: Any, missing: bool) -> Any:
     return found
 
 
-def _optimiser(settings: Any, steps: int) -> optax.GradientTransformation:
+def _optimiser(settings: Any, steps: int) -> Optimiser:
     adam = falling_adam(settings.learning_rate, steps)
     if settings.model != "nonnegative":
         return adam
-    return optax.chain(adam, keep_positive(FLOOR))
+    import optax
+
+    return optax.chain(cast(Any, adam), cast(Any, keep_positive(FLOOR)))
 
 
-def keep_positive(floor: float) -> optax.GradientTransformation:
+def keep_positive(floor: float) -> Optimiser:
     """Change steps of a `NonnegativeBM` so that no eigenvalue of its matrix falls below a floor."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
@@ -262,6 +263,8 @@ def keep_positive(floor: float) -> optax.GradientTransformation:
         matrix = (vectors * jnp.maximum(values, floor)[None]) @ vectors.T
         changed = matrix * (1 - eye) - params.weights, jnp.diagonal(matrix) - params.diagonal
         return eqx.tree_at(lambda u: (u.weights, u.diagonal), updates, changed), state
+
+    import optax
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
