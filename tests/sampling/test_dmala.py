@@ -15,7 +15,7 @@ from undirected.core.potentials import clamp
 from undirected.models import FactorGraph, Ising
 from undirected.sampling import AnyScale, DiscreteLangevin, MultipleTry, run_chains
 from undirected.sampling.adjusted import place
-from undirected.sampling.dmala import log_proposal
+from undirected.sampling.dmala import log_proposal, roughness
 
 NAMES = ["rbm", "labelled rbm", "dense", "path", "labelled lateral"]
 
@@ -230,6 +230,19 @@ def test_adapted_kernels_are_accepted_as_often_as_asked(kernel):
     if isinstance(tuned, AnyScale):
         diagonal = np.array(tuned.diagonal)
         assert diagonal[:15].min() > 2 * diagonal[15:].max()
+
+
+def test_the_diagonal_follows_the_couplings():
+    """The root of the sum of squared couplings, from 256 random states: within 20 %."""
+    rng = np.random.default_rng(6)
+    weight = rng.normal(size=(12, 12)) * np.linspace(0.5, 2, 12)[:, None]
+    model = Ising(jnp.asarray(weight), jnp.zeros(12))
+    found = roughness(model, jnp.zeros((3, 12)), jnp.ones(12, bool), jax.random.key(0))
+    both = 0.5 * (weight + weight.T)
+    np.fill_diagonal(both, 0)
+    wanted = np.sqrt((both**2).sum(0))
+    np.testing.assert_allclose(found, wanted / np.median(wanted), rtol=0.2)
+    assert wanted.max() > 1.5 * wanted.min()
 
 
 def test_held_units_stay_in_adaptation():

@@ -114,7 +114,7 @@ class Adjusted:
         numbers = self.numbers(p)
 
         def update(i: Int[Array, ""], carry: tuple[Place, Array]) -> tuple[Place, Array]:
-            here, yes, _ = self._moved(p, carry[0], free, jax.random.fold_in(key, i), numbers)
+            here, yes = self._moved(p, carry[0], free, jax.random.fold_in(key, i), numbers)
             return here, carry[1] + yes
 
         start = place(p, x), jnp.zeros(len(x), x.dtype)
@@ -171,8 +171,8 @@ class Adjusted:
 
     def _moved(
         self, p: Potentials, here: Place, free: Array, key: Key[Array, ""], numbers: Numbers
-    ) -> tuple[Place, Bool[Array, " chains"], Place]:
-        """Where chains are after a proposal, which of them moved, and what was proposed."""
+    ) -> tuple[Place, Bool[Array, " chains"]]:
+        """Where chains are after a proposal, and for which of them it was accepted."""
         move_key, accept_key = jax.random.split(key)
         there, log_ratio = self.move(p, here, free, move_key, numbers)
         level = jnp.log(jax.random.uniform(accept_key, log_ratio.shape, here.x.dtype))
@@ -181,20 +181,18 @@ class Adjusted:
         def pick(new: Array, old: Array) -> Array:
             return jnp.where(yes.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-        return jax.tree.map(pick, there, here), yes, there
+        return jax.tree.map(pick, there, here), yes
 
 
 class Tuned(eqx.Module):
-    """What adaptation found: the numbers, the chains, and means over its second half.
+    """What adaptation found: the numbers, the chains, and `hops`, how many units a move changes.
 
-    `hops` are the units that a proposal changes, those rejected counted as none; `curvature` is
-    the mean square of the change of every slope by a proposal.
+    Hops are a mean over its second half; a move that is rejected changes none.
     """
 
     numbers: Numbers
     state: ChainState
     hops: Float[Array, ""]
-    curvature: Float[Array, " n"]
 
 
 @eqx.filter_jit
@@ -215,18 +213,15 @@ def tune(
     def once(i: Array, carry: tuple) -> tuple:
         here, log_scale, sums = carry
         now = numbers | {kernel.tuned: jnp.exp(log_scale)}
-        after, yes, there = kernel._moved(p, here, free, jax.random.fold_in(key, i), now)
+        after, yes = kernel._moved(p, here, free, jax.random.fold_in(key, i), now)
         error = yes.mean(dtype=x.dtype) - target
         log_scale = jnp.clip(log_scale + 2 * error / jnp.sqrt(1.0 + i), low, high)
         hops = (after.x != here.x).sum(-1).mean(dtype=x.dtype)
-        seen = log_scale, hops, jnp.square(there.slope - here.slope).mean(0)
         late = i >= steps // 2
-        sums = jax.tree.map(lambda total, one: total + jnp.where(late, one, 0.0), sums, seen)
-        return after, log_scale, sums
+        return after, log_scale, sums + jnp.where(late, jnp.stack([log_scale, hops]), 0.0)
 
-    none = jnp.zeros((), x.dtype), jnp.zeros((), x.dtype), jnp.zeros_like(x[0])
-    start = place(p, x), jnp.log(numbers[kernel.tuned]), none
+    start = place(p, x), jnp.log(numbers[kernel.tuned]), jnp.zeros(2, x.dtype)
     here, _, sums = lax.fori_loop(0, steps, once, start)
-    log_scale, hops, curvature = jax.tree.map(lambda a: a / (steps - steps // 2), sums)
+    log_scale, hops = sums / (steps - steps // 2)
     state = ChainState(here.x.reshape(state.x.shape))
-    return Tuned(numbers | {kernel.tuned: jnp.exp(log_scale)}, state, hops, curvature)
+    return Tuned(numbers | {kernel.tuned: jnp.exp(log_scale)}, state, hops)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials
 from undirected.core.protocols import Lowerable
-from undirected.core.units import draw
+from undirected.core.units import draw, free_variables, random_units
 from undirected.sampling.adjusted import Adjusted, Numbers, Place, Tuned, gain, place, tune
 from undirected.sampling.base import ChainState
 
@@ -75,8 +76,10 @@ class DiscreteLangevin(Adjusted):
 
 BALANCES = 0.5, 0.6, 0.7, 0.8, 0.9, 1.0
 """Shares of the slope that adaptation of the any-scale sampler tries."""
-LEAST = 0.1
-"""The smallest entry of its diagonal, whose mean is 1."""
+STATES = 256
+"""Random states from which it tells how much variables feel each other."""
+LEAST, MOST = 0.1, 10.0
+"""The entries of its diagonal, whose median is 1, are between these."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +136,10 @@ class AnyScale(DiscreteLangevin):
     def _settled(
         self, model: Lowerable, found: Tuned, free: Array, key: Array, steps: int, target: float
     ) -> tuple[Self, ChainState]:
-        """The diagonal by the curvature, then the balance whose accepted moves go furthest."""
-        variables = model.layout.variables
-        mean = np.add.reduceat(np.asarray(found.curvature), variables.first) / variables.width
-        rough = np.sqrt(mean)
-        diagonal = np.maximum(rough / max(rough.mean(), 1e-12), LEAST)
+        """The diagonal by the couplings, then the balance whose accepted moves go furthest."""
         dtype, all_found = found.hops.dtype, []
-        found.numbers["diagonal"] = jnp.asarray(diagonal / diagonal.mean(), dtype)
+        diagonal = roughness(model, found.state.x, free, key)
+        found.numbers["diagonal"] = jnp.asarray(diagonal, dtype)
         for i, balance in enumerate(BALANCES):
             numbers = found.numbers | {"balance": jnp.asarray(balance, dtype)}
             how = jax.random.fold_in(key, i), numbers, jnp.asarray(steps), target
@@ -207,6 +207,25 @@ class MultipleTry(DiscreteLangevin):
     ) -> Float[Array, " chains"]:
         """Log ratio of the sums of the weights."""
         return jax.nn.logsumexp(there, 0) - jax.nn.logsumexp(back, 0)
+
+
+@eqx.filter_jit
+def roughness(
+    model: Lowerable, x: Float[Array, "*chains n"], free: Array, key: Key[Array, ""]
+) -> Float[Array, " variables"]:
+    """How much each variable feels the others: the deviation of its slope over random states.
+
+    For pairwise models the root of the sum of its squared couplings; the median is 1.
+    """
+    p, variables = model.lower(), model.layout.variables
+    flat = jnp.broadcast_to(free_variables("AnyScale", p.layout, free), x.shape)
+    flat, x = (a.reshape(-1, x.shape[-1]) for a in (flat, x))
+    places = jnp.arange(STATES) % len(x)
+    random = random_units(p.layout, key, (STATES,)).astype(x.dtype)
+    slope = place(p, jnp.where(flat[places], random, x[places])).slope
+    each = jax.ops.segment_sum(slope.var(0), variables.owner, len(variables)) / variables.width
+    rough = jnp.sqrt(each)
+    return jnp.clip(rough / jnp.maximum(jnp.median(rough), 1e-12), LEAST, MOST)
 
 
 def _stay(layout: Layout, x: Float[Array, "chains n"]) -> Float[Array, "chains n"]:
