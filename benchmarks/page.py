@@ -31,13 +31,13 @@ def main() -> None:
 
 def markdown_of(records: Sequence[Mapping[str, Any]]) -> str:
     """The page of the documentation of one benchmark: that of speed, or one with its own page."""
-    from benchmarks import families, growth, imputation, spin_glass
+    from benchmarks import discs, families, growth, imputation, spin_glass
     from benchmarks.uai import page as uai  # which draws with what is here
 
     name = records[0]["experiment"].split("/")[-1]
     if name in ("families", "growth", "uai"):
         return {"families": families, "growth": growth, "uai": uai}[name].markdown(*records)
-    own = {"tables": tables, "imputation": imputation, "spin_glass": spin_glass}
+    own = {"tables": tables, "imputation": imputation, "spin_glass": spin_glass, "discs": discs}
     return own[name].markdown(records[0]) if name in own else markdown(records)
 
 
