@@ -31,14 +31,14 @@ def main() -> None:
 
 def markdown_of(records: Sequence[Mapping[str, Any]]) -> str:
     """The page of the documentation of one benchmark: that of speed, or one with its own page."""
-    from benchmarks import families, growth, imputation, physics
+    from benchmarks import discs, families, growth, imputation, physics
     from benchmarks.uai import page as uai  # which draws with what is here
 
     name = records[0]["experiment"].split("/")[-1]
     several = {"families": families, "growth": growth, "mixing": physics, "uai": uai}
     if name in several:
         return several[name].markdown(*records)
-    own = {"tables": tables, "imputation": imputation}
+    own = {"tables": tables, "imputation": imputation, "discs": discs}
     return own[name].markdown(records[0]) if name in own else markdown(records)
 
 

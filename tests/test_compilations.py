@@ -75,16 +75,20 @@ from undirected.models import (
 )
 from undirected.sampling import (
     Alternating,
+    AnyScale,
     BlockGibbs,
     DiscreteLangevin,
     ExactHamiltonian,
     GaussianGibbs,
     Gibbs,
     GibbsWithGradients,
+    HammingBall,
     Houdayer,
     MixedGibbs,
     MixtureGibbs,
+    MultipleTry,
     ParallelTempering,
+    PathAuxiliary,
     PerturbAndMap,
     RectifiedGibbs,
     ReflectiveHamiltonian,
@@ -208,7 +212,11 @@ def test_more_rows_of_a_query(method):
 
 LADDER = ladder(0.5, 3)
 KERNELS: dict[type, tuple[Callable[[], Any], Callable[[int], Any]]] = {
+    AnyScale: (AnyScale, ising),
     DiscreteLangevin: (DiscreteLangevin, ising),
+    HammingBall: (lambda: HammingBall(2), ising),
+    MultipleTry: (MultipleTry, ising),
+    PathAuxiliary: (lambda: PathAuxiliary(2), ising),
     Alternating: (
         lambda: Alternating(
             BlockGibbs(), TemperedTransitions(BlockGibbs(), tempered, LADDER), every=2

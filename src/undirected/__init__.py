@@ -28,9 +28,9 @@ _ROOMS = {
     "undirected.inference": "BeliefPropagation Elimination Exact ImprovedSusceptibility Inference "
     "LinearProgram MPLP MaxProduct MeanField MixedProduct QueryNetwork SumProduct Susceptibility "
     "TAP Transfer TreeReweighted",
-    "undirected.sampling": "BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients Houdayer "
-    "MixedGibbs MixtureGibbs "
-    "ParallelTempering PerturbAndMap SwendsenWang TemperedTransitions Wolff run_chains",
+    "undirected.sampling": "AnyScale BlockGibbs DiscreteLangevin Gibbs GibbsWithGradients "
+    "HammingBall Houdayer MixedGibbs MixtureGibbs MultipleTry ParallelTempering PathAuxiliary "
+    "PerturbAndMap SwendsenWang TemperedTransitions Wolff run_chains",
     "undirected.learning": "Batches Conditional ContrastiveDivergence Ensemble MaxMargin "
     "Persistent PseudoLikelihood QueryTraining StreamedBatches TwoPhase",
     "undirected.evaluation": "ais bracket ess log_likelihood log_mmd population_annealing "

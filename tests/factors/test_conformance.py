@@ -30,7 +30,8 @@ from undirected.learning import PseudoLikelihood
 from undirected.models import FactorGraph
 from undirected.sampling import DiscreteLangevin, Gibbs, PerturbAndMap
 from undirected.sampling import gibbs_with_gradients as gwg
-from undirected.sampling.dmala import log_proposal, proposal
+from undirected.sampling.adjusted import place
+from undirected.sampling.dmala import log_proposal
 
 pytestmark = pytest.mark.usefixtures("x64")
 each_row = pytest.mark.parametrize("name", ROWS)
@@ -362,8 +363,11 @@ def test_gibbs_with_gradients_leaves_the_truth_invariant(name):
 @eqx.filter_jit
 def _langevin(p, x, moved):
     free, kernel = jnp.ones(x.shape, bool), DiscreteLangevin(1.0)
-    odds = proposal(p, x, kernel.step_size)
-    return log_proposal(p.layout, odds, moved, free), kernel.log_ratio(p, x, moved, free)
+    here, there, numbers = place(p, x), place(p, moved), kernel.numbers(p)
+    odds = kernel.odds(p.layout, here, numbers)
+    return log_proposal(p.layout, odds, moved, free), kernel.log_ratio(
+        p, here, there, free, numbers
+    )
 
 
 @few_groups

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.sampling import cases
 from undirected.models import RBM, Ising, SemiRestrictedBM
 from undirected.sampling import BlockGibbs, Gibbs
 
@@ -116,3 +118,14 @@ def step(kernel, model, x, free, key):
     """One compiled step."""
     state = kernel.init(model, jnp.asarray(x), key)
     return compiled_step(kernel, model, state, jnp.asarray(free), key)
+
+
+def one_step_p_value(kernel, case, draws=20_000, held=None):
+    """Fit of the truth after one step from draws of it; of the conditional where units are held."""
+    truth, free = case.truth, np.ones(case.model.layout.n, bool)
+    if held is not None:
+        truth, free = truth.given(held, truth.states[-1]), ~held
+    x = cases.exact_draws(truth, draws, 0)
+    state, _ = step(kernel, case.model, x, free, jax.random.key(1))
+    assert (np.asarray(state.x) != x).any(1).mean() > 0.05
+    return cases.p_value(truth, np.asarray(state.x))

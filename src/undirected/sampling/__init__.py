@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from undirected.sampling.base import ChainState
     from undirected.sampling.chain import ChainResult, init_state, run_chains
     from undirected.sampling.clusters import Houdayer, SwendsenWang, Wolff
-    from undirected.sampling.dmala import DiscreteLangevin
+    from undirected.sampling.dmala import AnyScale, DiscreteLangevin, MultipleTry
     from undirected.sampling.gaussian import GaussianGibbs
     from undirected.sampling.gibbs import BlockGibbs, Gibbs
     from undirected.sampling.gibbs_with_gradients import GibbsWithGradients
     from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
+    from undirected.sampling.hamming_ball import HammingBall
     from undirected.sampling.mixed import MixedGibbs
     from undirected.sampling.mixture_gibbs import MixtureGibbs
     from undirected.sampling.observers import Energies, Mean, Moments, States, Trace
+    from undirected.sampling.path_auxiliary import PathAuxiliary
     from undirected.sampling.perturb import PerturbAndMap
     from undirected.sampling.rectified import RectifiedGibbs
     from undirected.sampling.tempering import (
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Alternating",
     "AlternatingState",
+    "AnyScale",
     "BlockGibbs",
     "ChainResult",
     "ChainState",
@@ -42,12 +45,15 @@ __all__ = [
     "GaussianGibbs",
     "Gibbs",
     "GibbsWithGradients",
+    "HammingBall",
     "Houdayer",
     "Mean",
     "MixedGibbs",
     "MixtureGibbs",
     "Moments",
+    "MultipleTry",
     "ParallelTempering",
+    "PathAuxiliary",
     "PerturbAndMap",
     "RectifiedGibbs",
     "ReflectiveHamiltonian",
@@ -69,14 +75,16 @@ lazily(
         "base": "ChainState",
         "chain": "ChainResult init_state run_chains",
         "clusters": "Houdayer SwendsenWang Wolff",
-        "dmala": "DiscreteLangevin",
+        "dmala": "AnyScale DiscreteLangevin MultipleTry",
         "gaussian": "GaussianGibbs",
         "gibbs": "BlockGibbs Gibbs",
         "gibbs_with_gradients": "GibbsWithGradients",
+        "hamming_ball": "HammingBall",
         "hamiltonian": "ExactHamiltonian ReflectiveHamiltonian",
         "mixed": "MixedGibbs",
         "mixture_gibbs": "MixtureGibbs",
         "observers": "Energies Mean Moments States Trace",
+        "path_auxiliary": "PathAuxiliary",
         "perturb": "PerturbAndMap",
         "rectified": "RectifiedGibbs",
         "tempering": "ParallelTempering TemperedTransitions ladder respace",
