@@ -7,8 +7,9 @@ about twenty-five. Close what else runs on the machine first.
 
 `python -m benchmarks tables` is about how well the default settings learn binary tables, and
 `python -m benchmarks imputation` about how well hidden cells are filled in; `python -m benchmarks
-mixing` is about how fast chains forget, `python -m benchmarks discs` about kernels on the tasks of
-DISCS, `python -m benchmarks spin_glass` about ground states.
+mixing` is about how fast chains forget, `python -m benchmarks partition` about log Z, `python -m
+benchmarks discs` about kernels on the tasks of DISCS, `python -m benchmarks spin_glass` about
+ground states.
 """
 
 import argparse
@@ -24,7 +25,16 @@ from benchmarks.harness import OURS, Case, Timing
 from benchmarks.saving import make_record, save
 from undirected.experiments.record import Row
 
-CHOICES = ("speed", "tables", "imputation", "mixing", "families", "spin_glass", "discs")
+CHOICES = (
+    "speed",
+    "tables",
+    "imputation",
+    "mixing",
+    "partition",
+    "families",
+    "spin_glass",
+    "discs",
+)
 QUICK = {"repeats": 3, "seconds": 2.0}
 FULL = {"repeats": 15, "seconds": 20.0}
 

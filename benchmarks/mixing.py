@@ -3,14 +3,10 @@
 The Ising model on a 64 x 64 torus at its critical temperature: the magnetisation and its size, by
 single-spin Gibbs sampling and by cluster moves, from the same equilibrated starts. Seconds are CPU
 seconds of the process after compilation, so that other work on the machine counts for little.
-
-And log Z of tori at three temperatures, by population annealing and off a ladder of parallel
-tempering, in standard errors from Kaufman's exact value.
 """
 
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +18,7 @@ import undirected as un
 from benchmarks.saving import make_record, save
 from undirected.core.diagnostics import ess
 from undirected.experiments.record import Row
-from undirected.sampling import Trace, ladder
+from undirected.sampling import Trace
 
 TITLE = "How fast chains forget"
 CRITICAL = 0.5 * float(np.log1p(np.sqrt(2)))
@@ -53,8 +49,6 @@ def plans(quick: bool) -> dict[str, Plan]:
 def main(quick: bool, only: str, out: Path) -> None:
     began, side, chains = time.perf_counter(), 16 if quick else 64, 32
     rows, notes = lattice(side, chains, {k: v for k, v in plans(quick).items() if only in k})
-    more = partition(quick, only)
-    rows, notes = [*rows, *more[0]], [*notes, *more[1]]
     profile = "quick" if quick else "full"
     config = {"side": side, "chains": chains}
     seconds = time.perf_counter() - began
@@ -96,50 +90,6 @@ def compare(case: str, rates: dict[tuple[str, str], float]) -> list[str]:
             goal = f"; goal {GOAL:g}: {'reached' if ratio >= GOAL else 'not reached'}"
         notes.append(f"{case}, {what}: {name} forgets {ratio:,.3g} times as fast as Gibbs{goal}.")
     return notes
-
-
-def partition(quick: bool, only: str) -> tuple[list[Row], list[str]]:
-    """log Z of tori, how far it is from the exact value, and how many of all are within three."""
-    rows, far = [], []
-    for side in (8,) if quick else (16, 32):
-        for temperature in (2.0, 2.269, 3.0):
-            grid = un.graph.torus(side, side)
-            couplings = jnp.full(grid.n_edges, 1 / temperature)
-            model = un.Ising.from_spins(couplings, jnp.zeros(grid.n), grid)
-            exact = un.torus_log_z(side, side, 1 / temperature)
-            case = f"log Z of {side}x{side}, T = {temperature}"
-            for name, work in (("population annealing", by_population), ("ladder", by_ladder)):
-                if only and only not in name:
-                    continue
-                (log_z, error), seconds = cpu_seconds(partial(work, model, side, quick))
-                away = (log_z - exact) / error
-                far.append(abs(away))
-                rows.append(
-                    Row(case, name, "log Z", log_z, stderr=error, paper=exact, better="higher")
-                )
-                rows.append(
-                    Row(case, name, "standard errors from Kaufman's", abs(away), better="lower")
-                )
-                rows.append(Row(case, name, "CPU seconds", seconds, better="lower"))
-                print(f"{case}, {name}: {log_z:.4f} +- {error:.4f}, exact {exact:.4f}", flush=True)
-    within = sum(one <= 3 for one in far)
-    return rows, [f"log Z: {within} of {len(far)} within 3 standard errors of Kaufman's value."]
-
-
-def by_population(model: Any, side: int, quick: bool) -> tuple[float, float]:
-    path = un.ModelPath(model.independent(), model)
-    size = {"populations": 16, "members": 64, "betas": 40 if quick else 10 * side}
-    found = un.population_annealing(path, un.Gibbs(sweeps=2), seed=0, **size)
-    return found.log_z, found.stderr
-
-
-def by_ladder(model: Any, side: int, quick: bool) -> tuple[float, float]:
-    """16 chains on an adapted ladder."""
-    pt = un.ParallelTempering(un.Gibbs(), un.tempered, ladder(0.0, 6 if quick else side))
-    x = jax.random.bernoulli(jax.random.key(0), 0.5, (16, side**2)).astype(jnp.float32)
-    rounds, steps = (2, 20) if quick else (6, 50)
-    pt, state = pt.adapted(model, x, jax.random.key(1), rounds=rounds, steps=steps)
-    return pt.log_partition(model, state, jax.random.key(2), samples=100 if quick else 1000)
 
 
 def measure(model: Any, plan: Plan, start: jax.Array) -> tuple[np.ndarray, float]:

@@ -71,6 +71,7 @@ from undirected.models import (
     MixtureRBM,
     ModelPath,
     NonnegativeBM,
+    TrainingPath,
     tempered,
 )
 from undirected.sampling import (
@@ -255,6 +256,21 @@ def test_chains(kind):
     check(
         lambda seed: run_chains(
             make(), model(seed), None, jax.random.key(seed), samples=4, chains=3, burn_in=2
+        )
+    )
+
+
+@pytest.mark.slow
+def test_a_training_path_is_data():
+    pt = ParallelTempering(BlockGibbs(), TrainingPath.along, LADDER)
+    check(
+        lambda seed: run_chains(
+            pt,
+            TrainingPath.through([rbm(seed), rbm(seed + 1)]),
+            None,
+            jax.random.key(seed),
+            samples=4,
+            chains=3,
         )
     )
 

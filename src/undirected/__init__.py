@@ -21,8 +21,8 @@ _ROOMS = {
     "undirected.core.potentials": "Beliefs Potentials Status clamp observe shift",
     "undirected.models": "ConditionalRBM DeepBM FactorGraph GaussianRBM GridMRF Ising MixedRBM "
     "MixtureRBM "
-    "ModelPath NonnegativeBM Potts RBM SemiRestrictedBM discrete markov_network quadratic_model "
-    "tempered",
+    "ModelPath NonnegativeBM Potts RBM SemiRestrictedBM TrainingPath discrete markov_network "
+    "quadratic_model tempered",
     "undirected.factors": "Bilinear Edges Factor Symmetric at_most count logical_and logical_or "
     "pool potts sparse_tables tables third_order",
     "undirected.inference": "BeliefPropagation Elimination Exact ImprovedSusceptibility Inference "

@@ -88,6 +88,7 @@ from undirected.models import ModelPath as ModelPath
 from undirected.models import NonnegativeBM as NonnegativeBM
 from undirected.models import Potts as Potts
 from undirected.models import SemiRestrictedBM as SemiRestrictedBM
+from undirected.models import TrainingPath as TrainingPath
 from undirected.models import discrete as discrete
 from undirected.models import markov_network as markov_network
 from undirected.models import quadratic_model as quadratic_model

@@ -17,6 +17,7 @@ GRAPHS = {
     "chain": lambda: graph.chain(7),
     "complete": lambda: graph.complete(6),
     "bipartite": lambda: graph.bipartite(3, 4),
+    "sparse bipartite": lambda: graph.bipartite(3, 2, [(3, 0), (1, 4), (2, 3)]),
     "erdos renyi": lambda: graph.erdos_renyi(40, 0.1, seed=1),
     "star": lambda: graph.from_edges(30, [(0, i) for i in range(1, 25)]),
     "no edges": lambda: graph.from_edges(5, []),
@@ -126,6 +127,26 @@ def test_bad_sizes_are_refused():
         graph.torus(2, 5)
     with pytest.raises(UndirectedError, match=r"probability 1\.5"):
         graph.erdos_renyi(5, 1.5, 0)
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ([(0, 3), (0, 4), (3, 4)], r"edge \(3, 4\) joins two units of the right, 3..5"),
+        ([(0, 3), (1, 3), (1, 0)], r"edge \(0, 1\) joins two units of the left side, 0..2"),
+        ([(0, 3), (0, 9)], r"edge \(0, 9\) leaves the units 0..5"),
+    ],
+    ids=["triangle", "other triangle", "unknown unit"],
+)
+def test_an_odd_cycle_is_not_bipartite(edges, message):
+    with pytest.raises(UndirectedError, match=message):
+        graph.bipartite(3, 3, edges)
+
+
+def test_sides_are_the_colours_of_a_bipartite_graph():
+    colours = np.asarray(GRAPHS["sparse bipartite"]().colours)
+    assert colours.tolist() == [[0, 1, 2], [3, 4, 5]]  # 5 is padding
+    assert edge_set(GRAPHS["sparse bipartite"]()) == {(0, 3), (1, 4), (2, 3)}
 
 
 @pytest.mark.parametrize("density", [0.05, 0.3, 1.0])

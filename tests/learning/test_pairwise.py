@@ -2,10 +2,13 @@
 
 import itertools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from undirected.core.errors import UndirectedError
+from undirected.learning import pairwise
 from undirected.learning.lbfgs import minimise
 from undirected.learning.pairwise import OBJECTIVES, Pairwise, Penalty, fit_pairwise
 
@@ -84,6 +87,28 @@ def test_exact_frequencies_give_the_exact_model(kind):
         gauge = gauge - gauge.mean(axis, keepdims=True)
     np.testing.assert_allclose(gauge, couplings, atol=0.02)
     assert abs(couplings).max() > 1
+
+
+@pytest.mark.parametrize("kind", OBJECTIVES)
+def test_an_accelerator_finds_what_the_cpu_finds(kind, monkeypatch):
+    rng = np.random.default_rng(3)
+    states, share = rng.integers(0, Q, (40, LENGTH)), rng.random(40)
+    here = fit_pairwise(states, Q, share, kind, tolerance=1e-7)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert pairwise._engine()[0] is jnp
+    there = fit_pairwise(states, Q, share, kind, tolerance=1e-7)
+    np.testing.assert_allclose(there.value, here.value, rtol=1e-5)
+    np.testing.assert_allclose(there.at.couplings, here.at.couplings, atol=2e-3)
+    assert abs(here.at.couplings).max() > 0.05
+
+
+def test_a_row_twice_is_a_row_of_twice_the_weight():
+    rng = np.random.default_rng(4)
+    states = rng.integers(0, Q, (30, LENGTH))
+    counts = rng.integers(1, 4, 30)
+    once = fit_pairwise(states, Q, counts, tolerance=1e-7)
+    often = fit_pairwise(np.repeat(states, counts, 0), Q, tolerance=1e-7)
+    np.testing.assert_allclose(once.at.couplings, often.at.couplings, atol=1e-5)
 
 
 def test_unknown_objective():

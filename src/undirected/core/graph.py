@@ -98,6 +98,12 @@ def _fields(
 
 def from_edges(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Graph:
     """The graph on units 0..n-1 with these edges; loops, repeats and unknown units are refused."""
+    pairs = _checked(n, edges)
+    return _build(n, pairs, colour_sites(n, pairs))
+
+
+def _checked(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Int[np.ndarray, "E 2"]:
+    """Pairs of different units, the smaller first, each once."""
     pairs = np.asarray(edges)
     if pairs.size == 0:
         pairs = np.zeros((0, 2), np.int32)
@@ -118,7 +124,7 @@ def from_edges(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Graph:
     if (counts > 1).any():
         twice = divmod(int(code[counts > 1][0]), n)
         raise UndirectedError(f"graph: edge {twice} is given {counts.max()} times; add the weights")
-    return _build(n, pairs, colour_sites(n, pairs))
+    return pairs
 
 
 def grid(rows: int, cols: int) -> Graph:
@@ -155,11 +161,26 @@ def complete(n: int) -> Graph:
     return _build(n, np.stack(np.triu_indices(n, 1), 1), np.arange(n))
 
 
-def bipartite(left: int, right: int) -> Graph:
-    """Every pair of one unit of 0..left-1 and one of left..left+right-1."""
-    i, j = np.meshgrid(np.arange(left), left + np.arange(right), indexing="ij")
-    colour = np.repeat([0, 1], [left, right])
-    return _build(left + right, np.stack([i.ravel(), j.ravel()], 1), colour)
+def bipartite(
+    left: int, right: int, edges: np.ndarray | list[tuple[int, int]] | None = None
+) -> Graph:
+    """Units 0..left-1 joined to left..left+right-1: by these edges, or each to each.
+
+    An edge within a side is refused, and so is every odd cycle, which has one.
+    """
+    if edges is None:
+        i, j = np.meshgrid(np.arange(left), left + np.arange(right), indexing="ij")
+        edges = np.stack([i.ravel(), j.ravel()], 1)
+    pairs, n = _checked(left + right, edges), left + right
+    inside = (pairs[:, 0] < left) == (pairs[:, 1] < left)
+    if inside.any():
+        bad = pairs[inside][0]
+        side = f"the left side, 0..{left - 1}" if bad[0] < left else f"the right, {left}..{n - 1}"
+        raise UndirectedError(
+            f"bipartite: edge {tuple(bad.tolist())} joins two units of {side}; edges go from side "
+            "to side, so that a graph with an odd cycle is not bipartite: use from_edges"
+        )
+    return _build(n, pairs, np.repeat([0, 1], [left, right]))
 
 
 def erdos_renyi(n: int, probability: float, seed: int) -> Graph:

@@ -9,7 +9,7 @@ from undirected.models.ising import Ising
 from undirected.models.markov import markov_network
 from undirected.models.mixed_rbm import MixedRBM
 from undirected.models.mixture_rbm import MixtureRBM
-from undirected.models.model_path import ModelPath, tempered
+from undirected.models.model_path import ModelPath, TrainingPath, tempered
 from undirected.models.nonnegative import NonnegativeBM
 from undirected.models.potts import Potts
 from undirected.models.quadratic import quadratic_model
@@ -54,6 +54,7 @@ __all__ = [
     "SemiRestrictedBM",
     "SpinForm",
     "Stack",
+    "TrainingPath",
     "discrete",
     "draw_features",
     "markov_network",

@@ -1,10 +1,15 @@
 """Paths between models: a tempered model is just another model."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from undirected.core.errors import UndirectedError
+from undirected.core.layout import Layout
 
 
 class ModelPath(eqx.Module):
@@ -55,3 +60,87 @@ def tempered(model: Any) -> ModelPath:
     """
     zero = jax.tree.map(lambda a: a * 0 if eqx.is_inexact_array(a) else a, model)
     return ModelPath(zero, model)
+
+
+class TrainingPath(eqx.Module):
+    """path(beta): from independent units (beta = 0) through checkpoints of a training to its end.
+
+    Checkpoints are evenly spaced in beta, with straight lines between them. A trained model is near
+    to the one it was a while ago, also where a model at another temperature is far from it: first
+    order transitions that stop tempering are absent from the way the model was learned. Give the
+    path in place of the model to `ParallelTempering(kernel, TrainingPath.along, betas)` (parallel
+    trajectory tempering, Béreux, Decelle, Furtlehner and Seoane 2025); `ais` and
+    `population_annealing` take it too.
+
+    Args:
+        stations: one model, whose arrays have the checkpoints as their first axis; `through` makes
+            it.
+
+    Returns:
+        A call with a number beta gives the model there.
+
+    Example:
+        >>> import undirected as un
+        >>> models = [un.RBM.create(4, 2, seed=k) for k in range(3)]
+        >>> path = un.TrainingPath.through(models)
+        >>> bool((path(1.0).weights == models[2].weights).all())
+        True
+        >>> kernel = un.ParallelTempering(un.BlockGibbs(), path.along, path.betas)
+        >>> un.run_chains(kernel, path, chains=2, samples=4, seed=0).x.shape
+        (4, 2, 6)
+    """
+
+    stations: Any
+
+    @classmethod
+    def through(cls, models: Sequence[Any], base: Any = None) -> "TrainingPath":
+        """The path from `base` (by default `models[0].independent()`) through all models."""
+        if not models:
+            raise UndirectedError("TrainingPath: no models; pass the checkpoints, earliest first")
+        every = [models[0].independent() if base is None else base, *models]
+        arrays, rest = zip(*(eqx.partition(m, eqx.is_inexact_array) for m in every), strict=True)
+        shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(one)] for one in arrays]
+        for k, model in enumerate(models):
+            if type(model) is not type(every[0]) or shapes[k + 1] != shapes[0]:
+                raise UndirectedError(
+                    f"TrainingPath: model {k} differs in class or shape from the base; pass "
+                    "checkpoints of one training"
+                )
+        return cls(eqx.combine(jax.tree.map(lambda *a: jnp.stack(a), *arrays), rest[-1]))
+
+    @staticmethod
+    def along(path: "TrainingPath") -> "TrainingPath":
+        """The path itself, which `ParallelTempering` is given in place of a model."""
+        return path
+
+    def __call__(self, beta: float | Float[Array, ""]) -> Any:
+        arrays, rest = eqx.partition(self.stations, eqx.is_inexact_array)
+        at = jnp.asarray(beta) * (self._count - 1)
+        low = jnp.clip(jnp.floor(at), 0, self._count - 2).astype(int)
+        share = at - low
+        mixed = jax.tree.map(lambda a: (1 - share) * a[low] + share * a[low + 1], arrays)
+        return eqx.combine(mixed, rest)
+
+    @property
+    def betas(self) -> tuple[float, ...]:
+        """Where the checkpoints are, from 1 down to the base at 0."""
+        return tuple(1 - k / (self._count - 1) for k in range(self._count))
+
+    @property
+    def base(self) -> Any:
+        """The model at beta = 0."""
+        return self(0.0)
+
+    @property
+    def target(self) -> Any:
+        """The model at beta = 1."""
+        return self(1.0)
+
+    @property
+    def layout(self) -> Layout:
+        """That of all its models."""
+        return self.target.layout
+
+    @property
+    def _count(self) -> int:
+        return jax.tree.leaves(eqx.filter(self.stations, eqx.is_inexact_array))[0].shape[0]

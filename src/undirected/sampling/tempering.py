@@ -178,12 +178,13 @@ class ParallelTempering:
     Pairs (0, 1), (2, 3), ... and (1, 2), (3, 4), ... take turns, which lets replicas travel instead
     of diffuse (non-reversible parallel tempering, Syed et al. 2022). The product of the tempered
     models is invariant, so that the replica at beta 1 follows the model. `adapted` spaces the
-    ladder, `log_partition` reads log Z off it; with `Houdayer(kernel)` replicas of different chains
-    exchange clusters too.
+    ladder, `log_partitions` reads log Z off it; with `Houdayer(kernel)` replicas of different
+    chains exchange clusters too.
 
     Args:
         kernel: what moves a replica.
-        path: `path(model)(beta)` is the model at inverse temperature beta, as with `tempered`.
+        path: `path(model)(beta)` is the model at inverse temperature beta, as with `tempered`; with
+            `TrainingPath.along` replicas are at models of a training, and its path is the model.
         betas: inverse temperatures, falling from 1; `sampling.ladder` spaces them evenly.
 
     Example:
@@ -203,7 +204,7 @@ class ParallelTempering:
 
     def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> LadderState:
         """All replicas start at x."""
-        x = self.kernel.init(model, x, key).x
+        x = self.kernel.init(self.path(model)(jnp.ones(())), x, key).x
         rungs = jnp.repeat(x[None], len(self.betas), 0)
         return LadderState(rungs, jnp.zeros((), jnp.int32), jnp.zeros(rungs.shape[:-1], jnp.int32))
 
@@ -257,25 +258,36 @@ class ParallelTempering:
     def log_partition(
         self, model: Any, state: LadderState, key: Key[Array, ""], *, samples: int
     ) -> tuple[float, float]:
-        """log Z and its standard error from `samples` more steps, by Bennett's ratio of neighbours.
+        """log Z of the model at beta 1, and its standard error; see `log_partitions`."""
+        values, errors = self.log_partitions(model, state, key, samples=samples)
+        return float(values[0]), float(errors[0])
 
-        The last beta must be 0, where log Z is known; the error is that over chains, of which 4 or
-        more are needed.
+    def log_partitions(
+        self, model: Any, state: LadderState, key: Key[Array, ""], *, samples: int
+    ) -> tuple[Float[np.ndarray, " rungs"], Float[np.ndarray, " rungs"]]:
+        """log Z at every beta, and standard errors, by Bennett's ratio of neighbours.
+
+        From `samples` more steps. At the last beta, 0, there may be no couplings: log Z is known
+        there. Errors are those over chains, of which 4 or more are needed.
         """
         chains = state.x.reshape(-1, state.x.shape[-1]).shape[0]
-        if self.betas[-1] != 0 or chains < 4:
+        p = self.path(model)(jnp.zeros(())).lower()
+        coupled = any(np.any(np.asarray(f.weight) != 0) for f in p.factors if f.weight is not None)
+        if self.betas[-1] != 0 or coupled or chains < 4:
+            what = ", where there are couplings" if coupled else ""
             raise UndirectedError(
                 f"parallel tempering: log Z from {chains} chains and a ladder down to "
-                f"{self.betas[-1]}; pass 4 chains or more and betas down to 0"
+                f"{self.betas[-1]}{what}; pass 4 chains or more, betas down to 0, and a path that "
+                "begins without couplings"
             )
         free = jnp.ones(model.layout.n, bool)
         there, back = _record(self, model, state, free, key, samples)
         there, back = (np.asarray(a, np.float64).reshape(*a.shape[:2], -1) for a in (there, back))
-        pairs = range(there.shape[1])
-        each = [sum(bennett(there[:, k, c], back[:, k, c]) for k in pairs) for c in range(chains)]
-        p = self.path(model)(jnp.zeros(())).lower()
+        each = np.zeros((len(self.betas), chains))  # log Z over that at beta 0
+        for k in reversed(range(there.shape[1])):
+            each[k] = each[k + 1] + [bennett(there[:, k, c], back[:, k, c]) for c in range(chains)]
         start = float(log_normaliser(p.layout, p.unary) + p.offset)
-        return start + float(np.mean(each)), float(np.std(each, ddof=1) / np.sqrt(chains))
+        return start + each.mean(1), each.std(1, ddof=1) / np.sqrt(chains)
 
     def _climb(
         self, model: Any, betas: Array, state: LadderState, free: Array, key: Key[Array, ""]
