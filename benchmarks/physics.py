@@ -1,4 +1,4 @@
-"""The page of lattices and glasses, from the records of three benchmarks."""
+"""The page of lattices and glasses, from the records of its benchmarks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,11 @@ temperature, from the same equilibrated starts; seconds are CPU seconds. What do
 all spins turn over, such as the size of the magnetisation, gains least by clusters: a sweep of
 `Gibbs`, 32 spins to a word, is some hundred times as cheap. The larger the lattice, the more
 clusters gain: sweeps of `Gibbs` grow with the square of the side, those of cluster moves hardly.
-log Z is compared with Kaufman's exact value of the torus.
+""",
+    "partition": """\
+`make bench ARGS=partition` estimates log Z where it is known: tori against Kaufman's exact value,
+and an RBM at the checkpoints of its training against the sum over its hidden units. Replicas along
+the checkpoints of a training (`un.TrainingPath`) stand beside as many temperatures.
 """,
     "spin_glass": """\
 `make bench ARGS=spin_glass` looks for the ground states of three-dimensional glasses whose
