@@ -50,8 +50,8 @@ class BoltzmannSettings:
 
     target: float = 0.95
     chains: int = 2000
-    sweeps: int = 1
-    rate: float = 0.1
+    sweeps: int = 3
+    rate: float = 0.05
     decay: float = 20.0
     floor: float = 0.01
     l2: float = 0.0
