@@ -36,7 +36,7 @@ def build(kind: str, sampler: str, settings: dict):
     if kind != "rbm":
         found = importlib.import_module(f"discs.models.configs.{kind}_config").get_config()
         config.model.update(found)
-    with config.unlocked():
+    with config.unlocked(), config.ignore_type():
         for name, value in settings.items():
             config.model[name] = tuple(value) if isinstance(value, list) else value
     found = importlib.import_module(f"discs.samplers.configs.{sampler}_config").get_config()

@@ -35,13 +35,14 @@ def test_every_sampler_gets_near_the_rows(call, tmp_path):
     code, said = call("compare", "model", "table.npy", *asked)
     assert not code
     found = json.loads(said.out)
-    assert len(found["samplers"]) == 5
+    assert len(found["samplers"]) == 8
     noise = rng.integers(0, 2, (200, 6))
     far = _log_mmd(noise, np.load("table.npy"))
     for name, result in found["samplers"].items():
         margin = 0.0 if name.startswith("perturb") else 0.5  # that one is not exact
         assert result["log_mmd"][-1] < far - margin
         assert all(seconds > 0 for seconds in result["seconds"])
+        assert result["effective"] > 1
     assert "perturb-and-max-product" in (tmp_path / "samplers.html").read_text()
     for wrong in ("0,3", "many"):
         code, said = call("compare", "model", "table.npy", "--sweeps", wrong)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.cli import console
 from undirected.cli.answer import open_model, read_for
+from undirected.core.diagnostics import ess
 from undirected.core.errors import UndirectedError
 from undirected.core.files import check_place
 from undirected.evaluation import log_mmd
@@ -22,8 +23,11 @@ from undirected.models.model_path import tempered
 from undirected.report.page import Section, write_sections
 from undirected.report.tables import Table
 from undirected.sampling import (
+    AnyScale,
+    DiscreteLangevin,
     GibbsWithGradients,
     ParallelTempering,
+    PathAuxiliary,
     PerturbAndMap,
     TemperedTransitions,
     init_state,
@@ -32,16 +36,20 @@ from undirected.sampling import (
 from undirected.sampling.perturb import PerturbedState
 from undirected.tasks import kernel_for
 
-MOST_ROWS = 2000
+MOST_ROWS, ADAPT, DRAWS = 2000, 100, 200
 Advance = Callable[[Any, Array, Key[Array, ""]], Any]
 
 
 class Measured(NamedTuple):
-    """What a sampler took to start, and after each number of sweeps its seconds and log MMD^2."""
+    """What a sampler took to start, and after each number of sweeps its seconds and log MMD^2.
+
+    `effective` are the effective draws of the energy per second, of all chains together.
+    """
 
     start: float
     seconds: list[float]
     log_mmd: list[float]
+    effective: float
 
 
 def compare_samplers(
@@ -85,8 +93,8 @@ def compare_samplers(
         "samplers": {name: one._asdict() for name, one in found.items()},
     }
     lines = [
-        f"{name:22} log MMD^2 {one.log_mmd[-1]:.2f} in {one.seconds[-1]:.2f} s, after a start of "
-        f"{one.start:.2f} s"
+        f"{name:23} log MMD^2 {one.log_mmd[-1]:.2f} in {one.seconds[-1]:.2f} s, after a start of "
+        f"{one.start:.2f} s; {one.effective:,.3g} effective draws a second"
         for name, one in found.items()
     ]
     console.result(summary, js, [*lines, f"Wrote {out}: open it in a browser."])
@@ -107,7 +115,7 @@ def _efforts(text: str) -> list[int]:
 def _samplers(model: Any) -> dict[str, Callable[[Array, Key[Array, ""]], tuple[Any, Advance]]]:
     """By name: from starting states to a state and a function that makes so many sweeps of it."""
 
-    def chain(kernel: Any) -> Callable[[Array, Key[Array, ""]], tuple[Any, Advance]]:
+    def advance_by(kernel: Any) -> Advance:
         def advance(state: Any, sweeps: Array, key: Key[Array, ""]) -> Any:
             free = jnp.ones(model.layout.n, bool)
 
@@ -116,7 +124,17 @@ def _samplers(model: Any) -> dict[str, Callable[[Array, Key[Array, ""]], tuple[A
 
             return jax.lax.fori_loop(0, sweeps, move, state)
 
-        return lambda x, key: (kernel.init(model, x, key), advance)
+        return advance
+
+    def chain(kernel: Any) -> Callable[[Array, Key[Array, ""]], tuple[Any, Advance]]:
+        return lambda x, key: (kernel.init(model, x, key), advance_by(kernel))
+
+    def adapted(kernel: Any) -> Callable[[Array, Key[Array, ""]], tuple[Any, Advance]]:
+        def start(x: Array, key: Key[Array, ""]) -> tuple[Any, Advance]:
+            found, state = kernel.adapted(model, x, key, steps=ADAPT)
+            return state, advance_by(found)
+
+        return start
 
     def perturbed(x: Array, key: Key[Array, ""]) -> tuple[Any, Advance]:
         def advance(state: Any, sweeps: Array, key: Key[Array, ""]) -> Any:
@@ -129,6 +147,9 @@ def _samplers(model: Any) -> dict[str, Callable[[Array, Key[Array, ""]], tuple[A
     return {
         "Gibbs": chain(gibbs),
         "Gibbs with gradients": chain(GibbsWithGradients(model.layout.n)),
+        "discrete Langevin": adapted(DiscreteLangevin()),
+        "any-scale": adapted(AnyScale()),
+        "path-auxiliary": adapted(PathAuxiliary()),
         "tempered transitions": chain(TemperedTransitions(gibbs, tempered, ladder(0.5, 10))),
         "parallel tempering": chain(ParallelTempering(gibbs, tempered, ladder(0.1, 10))),
         "perturb-and-max-product": perturbed,
@@ -146,7 +167,8 @@ def _measure(
 ) -> Measured:
     """Seconds, start and compilation apart, and log MMD^2 of `judged` chains after each effort.
 
-    Chains go on from one number to the next; perturb-and-max-product starts anew for each.
+    Chains go on from one number to the next, and at last for `DRAWS` sweeps more, of which the
+    effective draws are told; perturb-and-max-product starts anew for each.
     """
     start_key, init_key, key = jax.random.split(jax.random.key(seed), 3)
     x = init_state(model, (chains,), start_key)
@@ -169,7 +191,28 @@ def _measure(
         spent, done = spent + time.perf_counter() - begun, effort
         seconds.append(spent)
         scores.append(log_mmd(np.asarray(state.x)[:judged, : rows.shape[1]], rows))
-    return Measured(to_start, seconds, scores)
+    each = jnp.asarray(efforts[-1] if fresh else 1)
+    trace = _energies(advance, model)
+    jax.block_until_ready(trace(state, each, key))
+    begun = time.perf_counter()
+    energies = np.asarray(trace(state, each, jax.random.fold_in(key, 0)))
+    spent = time.perf_counter() - begun
+    effective = float(ess(energies[..., None], draw_axis=0, chain_axis=1)[0])
+    return Measured(to_start, seconds, scores, effective / spent)
+
+
+def _energies(advance: Advance, model: Any) -> Callable[[Any, Array, Key[Array, ""]], Array]:
+    """From a state the energies of `DRAWS` draws, so many sweeps apart, of all chains."""
+
+    def draw(state: Any, sweeps: Array, key: Key[Array, ""]) -> tuple[Any, Array]:
+        state = advance(state, sweeps, key)
+        return state, model.energy(state.x)
+
+    def run(state: Any, sweeps: Array, key: Key[Array, ""]) -> Array:
+        keys = jax.random.split(key, DRAWS)
+        return jax.lax.scan(lambda state, key: draw(state, sweeps, key), state, keys)[1]
+
+    return eqx.filter_jit(run)
 
 
 def _write(
@@ -185,17 +228,21 @@ def _write(
         [
             name,
             f"{one.start:.2g} s",
+            f"{one.effective:,.3g}",
             *(f"{q:.2f} ({s:.2g} s)" for s, q in zip(one.seconds, one.log_mmd, strict=True)),
         ]
         for name, one in found.items()
     ]
+    columns = ["sampler", "start", "effective draws a second", *(f"after {n}" for n in efforts)]
     section = Section(
         "Quality against time",
         f"{chains} chains from random states, {rows[0]} of which are held against {rows[1]} rows "
         "of the table by the maximum mean discrepancy; lower is better. Other rows in their place "
         f"have {level:.2f}: what is below that is so by chance. A step of tempered transitions "
-        "makes 18 sweeps, one of parallel tempering 10.",
+        "makes 18 sweeps, one of parallel tempering 10; one of those that move many variables by "
+        "one gradient is a proposal, and they find their settings at the start. Effective draws "
+        f"are those of the energy, of all chains, over {DRAWS} steps more.",
         curves=[curve("log MMD^2", "log10 seconds", "log MMD^2", series)],
-        table=Table(["sampler", "start", *(f"after {n}" for n in efforts)], cells),
+        table=Table(columns, cells),
     )
     write_sections([section], out, "Samplers side by side")

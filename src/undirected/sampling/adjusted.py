@@ -36,19 +36,19 @@ class Place(eqx.Module):
 def place(p: Potentials, x: Float[Array, "chains n"]) -> Place:
     """Where chains at x stand; evidence counts as a field."""
     slope = jnp.broadcast_to(p.fields, x.shape) + local_fields(p, x)
-    return Place(x, slope, jnp.zeros(len(x), x.dtype) if _pairwise(p) else values(p, x))
+    return Place(x, slope, jnp.zeros(len(x), x.dtype) if is_pairwise(p) else values(p, x))
 
 
 def gain(p: Potentials, here: Place, there: Place) -> Float[Array, " chains"]:
     """How much lower the energy is there, evidence included."""
     change = there.x - here.x
-    if _pairwise(p):
+    if is_pairwise(p):
         return 0.5 * (change * (here.slope + there.slope)).sum(-1)
     seen = (jnp.broadcast_to(p.evidence, change.shape) * change).sum(-1)
     return there.value - here.value + seen
 
 
-def _pairwise(p: Potentials) -> bool:
+def is_pairwise(p: Potentials) -> bool:
     """Whether the energy is quadratic in the units."""
     return all(factor.pairwise or isinstance(factor, PottsPairs) for factor in p.factors)
 

@@ -139,11 +139,12 @@ class AnyScale(DiscreteLangevin):
         """The diagonal by the couplings, then the balance whose accepted moves go furthest."""
         dtype, all_found = found.hops.dtype, []
         diagonal = roughness(model, found.state.x, free, key)
-        found.numbers["diagonal"] = jnp.asarray(diagonal, dtype)
+        numbers = found.numbers | {"diagonal": jnp.asarray(diagonal, dtype)}
         for i, balance in enumerate(BALANCES):
-            numbers = found.numbers | {"balance": jnp.asarray(balance, dtype)}
+            numbers = numbers | {"balance": jnp.asarray(balance, dtype)}
             how = jax.random.fold_in(key, i), numbers, jnp.asarray(steps), target
             found = tune(self, model, found.state, free, *how)
+            numbers = found.numbers
             all_found.append(found)
         best = max(all_found, key=lambda one: float(one.hops))
         kept = {k: np.asarray(a, float).tolist() for k, a in best.numbers.items()}

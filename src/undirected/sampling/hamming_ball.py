@@ -17,6 +17,7 @@ from undirected.core.potentials import Potentials, values
 from undirected.core.protocols import Info, Lowerable
 from undirected.core.random import gumbel, uniform
 from undirected.core.units import free_variables
+from undirected.sampling.adjusted import is_pairwise, place
 from undirected.sampling.base import ChainState, check_lowerable, joint_states
 
 MOST = 4096
@@ -125,12 +126,17 @@ class HammingBall:
         ball: Int[Array, "states block"],
         allowed: Bool[Array, "chains states"],
     ) -> Float[Array, "chains states"]:
-        """The negative energies of all states within the ball around x."""
+        """The negative energies, but for a constant, of all states within the ball around x.
+
+        Of pairwise models the slopes at x tell what the change of one variable gains.
+        """
+        by_slopes = self.radius == 1 and is_pairwise(p)
+        slope = place(p, x).slope if by_slopes else jnp.broadcast_to(p.evidence, x.shape)
 
         def value(change: Int[Array, " block"]) -> Float[Array, " chains"]:
             moved = shifted(p.layout, x, block, jnp.broadcast_to(change, block.shape))
-            seen = (jnp.broadcast_to(p.evidence, x.shape) * (moved - x)).sum(-1)
-            return values(p, moved) + seen
+            gained = (slope * (moved - x)).sum(-1)
+            return gained if by_slopes else values(p, moved) + gained
 
         return jnp.where(allowed, lax.map(value, ball).T, 2 * NEG_INF)
 
