@@ -40,10 +40,13 @@ def save(record: Record, file: Path) -> None:
     records.write(record, file)
 
 
-def docs_page(title: str, introduction: str, record: Mapping[str, Any], level: int = 1) -> str:
-    """What was measured and where, the notes, and the table: a page of the documentation, or a
-    part of one.
+def docs_page(
+    title: str, introduction: str, record: Mapping[str, Any], level: int = 1, body: str = ""
+) -> str:
+    """What was measured and where, the notes, and the table (or another body).
+
+    A page of the documentation, or with a larger level a part of one.
     """
     parts = [f"{'#' * level} {title}", "", introduction, f"On {record['device']}.", ""]
     parts += [f"- {note}" for note in record.get("notes", ())]
-    return "\n".join([*parts, "", table(record)])
+    return "\n".join([*parts, "", body or table(record)])

@@ -178,16 +178,23 @@ def coldest(kernel: Any, glass: Glass, steps: int) -> float:
 def goals(rows: list[Row]) -> Iterator[str]:
     """What was reached."""
     values = {(row.case, row.method, row.metric): row.ours or 0.0 for row in rows}
+    all_found = [row for row in rows if row.method == OURS and row.metric == FOUND]
+    count = sum(row.n or 0 for row in all_found)
+    if count:
+        share = sum((row.ours or 0.0) * (row.n or 0) for row in all_found) / count
+        word = "reached" if share >= GOAL else "not reached"
+        yield f"{share:.0f} % of {count} ground states found; goal {GOAL:g}: {word}."
     for case in dict.fromkeys(row.case for row in rows):
-        if (case, OURS, FOUND) in values:
-            ours = values[case, OURS, FOUND]
-            word = "reached" if ours >= GOAL else "not reached"
-            yield f"{case}: {ours:.0f} % of the ground states found; goal {GOAL:g}: {word}."
-        for name in PEERS.values():
-            if (case, name, FOUND) in values:
-                yield f"{case}: {name} finds {values[case, name, FOUND]:.0f} %."
-        if (case, MOVED, ABOVE) not in values:
-            continue
-        plain, moved = (values[case, name, ABOVE] for name in (PLAIN, MOVED))
-        word = "lower" if moved < plain else "not lower"
-        yield f"{case}: with cluster moves tempering ends {word}: {moved:.5f} above, {plain:.5f}."
+        found = [
+            f"{name} {values[case, name, FOUND]:.0f} %"
+            for name in (OURS, *PEERS.values())
+            if (case, name, FOUND) in values
+        ]
+        if found:
+            yield f"{case}, ground states found: {', '.join(found)}."
+        if (case, MOVED, ABOVE) in values:
+            plain, moved = (values[case, name, ABOVE] for name in (PLAIN, MOVED))
+            word = "lower" if moved < plain else "not lower"
+            yield (
+                f"{case}: with cluster moves tempering ends {word}: {moved:.5f} above, {plain:.5f}."
+            )

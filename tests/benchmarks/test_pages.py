@@ -15,6 +15,7 @@ PAGES = {
     "uai": ["uai-20s", "uai-60s"],
     "proteins": ["families-full"],
     "scaling": ["growth-full", "streaming-full"],
+    "lattices": ["mixing-full", "partition-full", "spin_glass-full", "lattices-full"],
 }
 
 
