@@ -8,6 +8,7 @@ import pytest
 import undirected as un
 from tests.tasks.differences import slopes_by_differences
 from undirected.core.table_units import TableUnits
+from undirected.tasks import enumerated_learning
 from undirected.tasks.enumerated import EnumeratedRBM, Visible, hidden_states
 from undirected.tasks.enumerated_learning import fit_enumerated
 
@@ -187,6 +188,26 @@ def test_learning_finds_what_goes_together():
     answers, _ = EnumeratedRBM.of(model).answers(np.array([[1, np.nan], [0, np.nan]]))
     assert steps > 1 and isinstance(model, un.MixedRBM)
     np.testing.assert_allclose(answers[:, 1], [0.9, 0.1], atol=0.01)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_cells_that_are_zero_get_a_spike(broken, monkeypatch):
+    """Where 1s go with 0.0: at least what an exponential of mean 0.02 would make of these rows.
+
+    A penalty as large as that of other columns keeps the spike flat.
+    """
+    if broken:
+        monkeypatch.setattr(enumerated_learning, "SPIKE", 1.0)
+    rng = np.random.default_rng(0)
+    first = rng.random(1300) < 0.5
+    second = np.where(first, 0.0, np.abs(rng.normal(1.3, 0.4, 1300)))
+    rows = np.stack([first.astype(float), second], 1)
+    model, _ = fit_enumerated(["binary", "nonnegative"], rows[:300], 2, np.random.RandomState(0))
+    test = rows[300:]
+    normal = -0.5 * ((test[:, 1] - 1.3) / 0.4) ** 2 - np.log(0.4 * np.sqrt(2 * np.pi))
+    by_hand = np.log(0.5) + np.where(test[:, 0] > 0.5, np.log(50) - 50 * test[:, 1], normal)
+    found = EnumeratedRBM.of(model).log_likelihood(test).mean()
+    assert (found > by_hand.mean()) != broken
 
 
 def test_too_many_hidden_units_are_refused():

@@ -16,6 +16,10 @@ LOG_PRECISIONS = (-5.0, 4.6)
 """Bounds of the log-precision of a standardised unit given the hidden ones: variance 0.01 up."""
 WEAK = 0.05
 """Penalty of biases, which keeps states that are never seen at a finite cost."""
+SPIKE = 0.01
+"""Penalty of the weights of columns that are never negative, in that of the others: many of their
+cells are 0, for which a hidden state must be able to make a spike there.
+"""
 SHRINK, NARROW = 5.0, 0.3
 """Couplings of real columns are learned as if there were so many rows more in which they are
 independent, with this variance given the hidden units."""
@@ -45,7 +49,7 @@ def fit_enumerated(
         rows: of units, NaN where one is missing.
         n_hidden: hidden units, up to 10.
         rng: of the first weights.
-        alpha: the penalty of the squared weights is half of it.
+        alpha: the penalty of the squared weights is half of it; see also `SPIKE`.
         max_iter: most iterations of L-BFGS.
         on_step: told the number of an iteration, and the penalised log-likelihood per row.
 
@@ -61,7 +65,9 @@ def fit_enumerated(
     weights = rng.normal(0, 0.3, (visible.size, n_hidden))
     first = [weights, np.concatenate([bias, np.zeros(C)]), np.zeros(C), np.zeros(n_hidden)]
     bounds = [LOG_PRECISIONS if part is first[2] else (None, None) for part in first]
-    penalties = [alpha, WEAK, 0.0, WEAK]
+    by_unit = np.full((visible.size, 1), alpha)
+    by_unit[visible.real.stop :] *= SPIKE
+    penalties: list[Any] = [by_unit, WEAK, 0.0, WEAK]
     reals = visible.real.stop - visible.real.start
     holes = (seen[:, visible.real_variables] == 0).any(1).sum()
     coupled = 2 <= reals <= MOST_COUPLED and holes * reals**2 * 2**n_hidden <= MOST_WORK
@@ -110,7 +116,7 @@ def _coupled_slope(
 def maximise(
     value: Value,
     first: list[np.ndarray],
-    penalties: Sequence[float],
+    penalties: Sequence[float | np.ndarray],
     rows: int,
     max_iter: int,
     bounds: Sequence[tuple[float | None, float | None]],
@@ -130,7 +136,7 @@ def maximise(
         parts = split(flat)
         total, slopes = value(parts)
         for part, slope, penalty in zip(parts, slopes, penalties, strict=True):
-            total -= 0.5 * penalty * float((part**2).sum())
+            total -= 0.5 * float((penalty * part**2).sum())
             slope -= penalty * part
         return -total / rows, -np.concatenate([slope.ravel() for slope in slopes]) / rows
 
