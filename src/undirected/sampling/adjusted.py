@@ -11,12 +11,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import check_discrete
 from undirected.core.potentials import Potentials, local_fields, values
 from undirected.core.protocols import Info, Lowerable
-from undirected.core.units import free_variables
 from undirected.factors import PottsPairs
-from undirected.sampling.base import ChainState, check_lowerable, joint_states
+from undirected.sampling.base import ChainState, discrete_start, flat_chains
 
 Numbers = dict[str, Array]
 """Settings as data, so that another value of them compiles nothing."""
@@ -35,8 +33,12 @@ class Place(eqx.Module):
 
 def place(p: Potentials, x: Float[Array, "chains n"]) -> Place:
     """Where chains at x stand; evidence counts as a field."""
-    slope = jnp.broadcast_to(p.fields, x.shape) + local_fields(p, x)
-    return Place(x, slope, jnp.zeros(len(x), x.dtype) if is_pairwise(p) else values(p, x))
+    return Place(x, gradient(p, x), jnp.zeros(len(x), x.dtype) if is_pairwise(p) else values(p, x))
+
+
+def gradient(p: Potentials, x: Float[Array, "chains n"]) -> Float[Array, "chains n"]:
+    """Slope of the negative energy in every unit; evidence counts as a field."""
+    return jnp.broadcast_to(p.fields, x.shape) + local_fields(p, x)
 
 
 def gain(p: Potentials, here: Place, there: Place) -> Float[Array, " chains"]:
@@ -82,10 +84,7 @@ class Adjusted:
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
     ) -> ChainState:
         """Chains that start at x."""
-        name = type(self).__name__
-        check_lowerable(name, model, "BlockGibbs")
-        check_discrete(name, *model.layout.blocks)
-        return ChainState(joint_states(name, model.layout, x))
+        return discrete_start(type(self).__name__, model, x)
 
     def numbers(self, p: Potentials) -> Numbers:
         """The settings that are adapted, as data."""
@@ -110,7 +109,7 @@ class Adjusted:
         key: Key[Array, ""],
     ) -> tuple[ChainState, Info]:
         """`updates` proposals for every chain; `info["accepted"]` is the share accepted."""
-        p, x, free = self._flat(model, state, free)
+        p, x, free = flat_chains(type(self).__name__, model, state, free)
         numbers = self.numbers(p)
 
         def update(i: Int[Array, ""], carry: tuple[Place, Array]) -> tuple[Place, Array]:
@@ -160,15 +159,6 @@ class Adjusted:
         """The kernel with the numbers found."""
         return replace(self, **{self.tuned: float(found.numbers[self.tuned])}), found.state
 
-    def _flat(
-        self, model: Lowerable, state: ChainState, free: Bool[Array, "*#chains n"]
-    ) -> tuple[Potentials, Array, Array]:
-        """Potentials, states (chains, n) and as many masks."""
-        p = model.lower()
-        x = state.x.reshape(-1, state.x.shape[-1])
-        free = free_variables(type(self).__name__, p.layout, free)
-        return p, x, jnp.broadcast_to(free, state.x.shape).reshape(x.shape)
-
     def _moved(
         self, p: Potentials, here: Place, free: Array, key: Key[Array, ""], numbers: Numbers
     ) -> tuple[Place, Bool[Array, " chains"]]:
@@ -207,7 +197,7 @@ def tune(
     target: float,
 ) -> Tuned:
     """Stochastic approximation of the logarithm of the tuned number, averaged at the end."""
-    p, x, free = kernel._flat(model, state, free)
+    p, x, free = flat_chains(type(kernel).__name__, model, state, free)
     low, high = np.log(kernel.reach)
 
     def once(i: Array, carry: tuple) -> tuple:

@@ -4,11 +4,13 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Layout
+from undirected.core.layout import Layout, check_discrete
+from undirected.core.potentials import Potentials
 from undirected.core.protocols import Lowerable
+from undirected.core.units import free_variables
 
 
 class ChainState(eqx.Module):
@@ -26,6 +28,23 @@ def joint_states(kernel: str, layout: Layout, x: Any) -> Float[Array, "*chains n
             f"{layout.n_visible} are visible; pass joint states (*chains, {layout.n})"
         )
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+
+
+def discrete_start(kernel: str, model: Any, x: Any) -> ChainState:
+    """Chains that start at x, of a discrete model that lowers."""
+    check_lowerable(kernel, model, "BlockGibbs")
+    check_discrete(kernel, *model.layout.blocks)
+    return ChainState(joint_states(kernel, model.layout, x))
+
+
+def flat_chains(
+    kernel: str, model: Lowerable, state: ChainState, free: Bool[Array, "*#chains n"]
+) -> tuple[Potentials, Float[Array, "chains n"], Bool[Array, "chains n"]]:
+    """Potentials, states along one axis of chains, and as many masks of free units."""
+    p = model.lower()
+    x = state.x.reshape(-1, state.x.shape[-1])
+    free = free_variables(kernel, p.layout, free)
+    return p, x, jnp.broadcast_to(free, state.x.shape).reshape(x.shape)
 
 
 def check_lowerable(kernel: str, model: Any, instead: str) -> None:

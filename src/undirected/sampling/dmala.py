@@ -14,9 +14,9 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials
 from undirected.core.protocols import Lowerable
-from undirected.core.units import draw, free_variables, random_units
+from undirected.core.units import draw, random_units
 from undirected.sampling.adjusted import Adjusted, Numbers, Place, Tuned, gain, place, tune
-from undirected.sampling.base import ChainState
+from undirected.sampling.base import ChainState, flat_chains
 
 
 @dataclass(frozen=True)
@@ -218,9 +218,8 @@ def roughness(
 
     For pairwise models the root of the sum of its squared couplings; the median is 1.
     """
-    p, variables = model.lower(), model.layout.variables
-    flat = jnp.broadcast_to(free_variables("AnyScale", p.layout, free), x.shape)
-    flat, x = (a.reshape(-1, x.shape[-1]) for a in (flat, x))
+    p, x, flat = flat_chains("AnyScale", model, ChainState(x), free)
+    variables = p.layout.variables
     places = jnp.arange(STATES) % len(x)
     random = random_units(p.layout, key, (STATES,)).astype(x.dtype)
     slope = place(p, jnp.where(flat[places], random, x[places])).slope

@@ -10,14 +10,14 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Domain, Layout, check_discrete
+from undirected.core.layout import Domain, Layout
 from undirected.core.numerics import NEG_INF
-from undirected.core.potentials import Potentials, local_fields, values
+from undirected.core.potentials import Potentials, values
 from undirected.core.protocols import Info, Lowerable
-from undirected.core.units import free_variables
 from undirected.factors import Symmetric
 from undirected.ops.flips import flip_sites
-from undirected.sampling.base import ChainState, check_lowerable, joint_states
+from undirected.sampling.adjusted import gradient
+from undirected.sampling.base import ChainState, discrete_start, flat_chains
 
 STRETCH = 256
 """Updates of a dense model between two times that its slopes are summed anew."""
@@ -53,9 +53,7 @@ class GibbsWithGradients:
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
     ) -> ChainState:
         """Chains that start at x."""
-        check_lowerable("GibbsWithGradients", model, "BlockGibbs")
-        check_discrete("GibbsWithGradients", *model.layout.blocks)
-        return ChainState(joint_states("GibbsWithGradients", model.layout, x))
+        return discrete_start("GibbsWithGradients", model, x)
 
     def step(
         self,
@@ -65,10 +63,7 @@ class GibbsWithGradients:
         key: Key[Array, ""],
     ) -> tuple[ChainState, Info]:
         """`updates` proposals for every chain; `info["accepted"]` is the share accepted."""
-        p = model.lower()
-        x = state.x.reshape(-1, state.x.shape[-1])
-        free = free_variables("GibbsWithGradients", p.layout, free)
-        loose = jnp.broadcast_to(free, state.x.shape).reshape(x.shape)
+        p, x, loose = flat_chains("GibbsWithGradients", model, state, free)
         weight = _dense_weight(p)
         if weight is None:
             x, accepted = _updates(p, x, loose, self.updates, key)
@@ -129,11 +124,6 @@ def _updates(
     start = x, gradient(p, x), jnp.zeros(len(x), x.dtype)
     x, _, accepted = lax.fori_loop(0, updates, update, start)
     return x, accepted
-
-
-def gradient(p: Potentials, x: Float[Array, "chains n"]) -> Float[Array, "chains n"]:
-    """Slope of the negative energy in every unit; evidence counts as a field."""
-    return jnp.broadcast_to(p.fields, x.shape) + local_fields(p, x)
 
 
 def log_proposal(

@@ -11,14 +11,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Domain, Layout, check_discrete
+from undirected.core.layout import Domain, Layout
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Potentials, values
 from undirected.core.protocols import Info, Lowerable
 from undirected.core.random import gumbel, uniform
-from undirected.core.units import free_variables
-from undirected.sampling.adjusted import is_pairwise, place
-from undirected.sampling.base import ChainState, check_lowerable, joint_states
+from undirected.sampling.adjusted import gradient, is_pairwise
+from undirected.sampling.base import ChainState, discrete_start, flat_chains
 
 MOST = 4096
 """States of a ball, whose energies are computed one after the other."""
@@ -64,9 +63,7 @@ class HammingBall:
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
     ) -> ChainState:
         """Chains that start at x."""
-        check_lowerable("HammingBall", model, "BlockGibbs")
-        check_discrete("HammingBall", *model.layout.blocks)
-        return ChainState(joint_states("HammingBall", model.layout, x))
+        return discrete_start("HammingBall", model, x)
 
     def step(
         self,
@@ -76,10 +73,7 @@ class HammingBall:
         key: Key[Array, ""],
     ) -> tuple[ChainState, Info]:
         """`updates` draws for every chain; `info["changed"]` is the share that is another state."""
-        p = model.lower()
-        x = state.x.reshape(-1, state.x.shape[-1])
-        free = free_variables("HammingBall", p.layout, free)
-        free = jnp.broadcast_to(free, state.x.shape).reshape(x.shape)
+        p, x, free = flat_chains("HammingBall", model, state, free)
         loose, ball = free[:, p.layout.variables.first], self.ball(p.layout)
 
         def update(i: Int[Array, ""], carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -131,7 +125,7 @@ class HammingBall:
         Of pairwise models the slopes at x tell what the change of one variable gains.
         """
         by_slopes = self.radius == 1 and is_pairwise(p)
-        slope = place(p, x).slope if by_slopes else jnp.broadcast_to(p.evidence, x.shape)
+        slope = gradient(p, x) if by_slopes else jnp.broadcast_to(p.evidence, x.shape)
 
         def value(change: Int[Array, " block"]) -> Float[Array, " chains"]:
             moved = shifted(p.layout, x, block, jnp.broadcast_to(change, block.shape))

@@ -195,7 +195,9 @@ def _replicas(graph: Graph, signs: np.ndarray, restarts: int, sweeps: int) -> An
                 spins = combine(graph, signed, spins, pair_key)
             moved = cool(multispin.pack(spins, glass), WARM, cool_key)
             spins = better(graph, signed, spins, moved, keep_key)[0]
-            found = before.then(spins, float(_mean_energy(graph, signed, spins)))
+            found = before.then(
+                spins, float(multispin.energies(glass, multispin.pack(spins, glass)).mean())
+            )
         return found, (spins > 0).astype(jnp.float32)
 
     return cooling
@@ -260,12 +262,3 @@ def better(
     chance = jax.random.uniform(key, (2, *a.shape)) < 0.5
     take = [differs & jnp.where(cost == 0, own[label, column], cost < 0) for own in chance]
     return jnp.stack([jnp.where(own, b, a).T.astype(first.dtype) for own in take])
-
-
-@eqx.filter_jit
-def _mean_energy(
-    graph: Graph, signs: Float[Array, " E"], spins: Int[Array, "replicas n"]
-) -> Float[Array, ""]:
-    """Of states of a glass whose couplings have size 1."""
-    i, j = graph.edges.T
-    return -((spins[:, i] * spins[:, j]) @ signs).mean()
