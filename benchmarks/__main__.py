@@ -22,8 +22,8 @@ from statistics import median
 from benchmarks import harness, page, scaling
 from benchmarks.cases import all_cases
 from benchmarks.harness import OURS, Case, Timing
-from benchmarks.saving import make_record, save
-from undirected.experiments.record import Row
+from benchmarks.saving import make_record, others, save
+from undirected.experiments.record import Row, device, read
 
 CHOICES = (
     "speed",
@@ -56,6 +56,8 @@ def main() -> None:
         return part.main(arguments.quick, arguments.only, arguments.out)
     profile = "quick" if arguments.quick else "full"
     config, began = QUICK if arguments.quick else FULL, time.perf_counter()
+    file, run = arguments.out / f"cpu-{profile}.json", []
+    check_device(file, arguments.only)
     rows: list[Row] = []
     notes: list[str] = []
     for case in all_cases(arguments.quick):
@@ -64,15 +66,24 @@ def main() -> None:
             rows += case_rows(case, timings)
             notes += case_notes(case, timings)
             show(case, timings)
-    curves = []
-    if not arguments.only:
-        curves, more = scaling.measure(arguments.quick)
-        notes += more
+            run.append(case.name)
+    if arguments.only:
+        kept, curves, growth = others(file, run), *scaling.measured(file)
+        rows, notes = kept.rows + rows, kept.notes + notes
+        began -= kept.seconds
+    else:
+        curves, growth = scaling.measure(arguments.quick)
+    notes += growth
     seconds, title = time.perf_counter() - began, "Speed beside its peers"
-    record = make_record("cpu", profile, config, seconds, rows, title, notes, curves=curves)
-    save(record, arguments.out / f"cpu-{profile}.json")
-    page.write([record.to_dict()], arguments.out / f"cpu-{profile}.html")
-    print(f"\nWrote {arguments.out / f'cpu-{profile}.json'} and the page beside it")
+    save(make_record("cpu", profile, config, seconds, rows, title, notes, curves=curves), file)
+    page.write([read(file).to_dict()], file.with_suffix(".html"))
+    print(f"\nWrote {file} and the page beside it")
+
+
+def check_device(file: Path, only: str) -> None:
+    """Refuse to put cases of this machine beside those of another one."""
+    if only and file.is_file() and (there := read(file).device) != device():
+        raise SystemExit(f"{file} was measured on {there}, this is {device()}; pass another --out")
 
 
 def case_rows(case: Case, timings: list[Timing]) -> list[Row]:

@@ -22,9 +22,9 @@ import numpy as np
 
 import undirected as un
 from benchmarks.environments import prepare
-from benchmarks.saving import docs_page, make_record, save
+from benchmarks.saving import docs_page, make_record, others, save
 from undirected.core.layout import to_units
-from undirected.experiments.record import Row, read
+from undirected.experiments.record import Row
 from undirected.sampling import Trace
 
 TITLE = "Kernels on the tasks of DISCS"
@@ -190,10 +190,9 @@ def main(quick: bool, only: str, out: Path) -> None:
         began, task = time.perf_counter(), make()
         if only not in task.name:
             continue
-        found, before = measure(task, seconds), read(file) if file.is_file() else None
-        old = [row for row in before.rows if row.case != task.name] if before else []
-        rows = [*old, *found]
-        spent = time.perf_counter() - began + (before.seconds if before else 0.0)
+        found, kept = measure(task, seconds), others(file, [task.name])
+        rows = [*kept.rows, *found]
+        spent = time.perf_counter() - began + kept.seconds
         notes = list(goals(rows))
         save(make_record("discs", profile, config, spent, rows, TITLE, notes), file)
         print("\n".join(notes), flush=True)

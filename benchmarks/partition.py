@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import undirected as un
-from benchmarks.saving import make_record, save
-from undirected.experiments.record import Row, read
+from benchmarks.saving import make_record, others, save
+from undirected.experiments.record import Row
 from undirected.sampling import ladder
 
 TITLE = "log Z where it is known"
@@ -46,8 +46,7 @@ def main(quick: bool, only: str, out: Path) -> None:
             Row(case, method, AWAY, abs(log_z - exact) / error, better="lower"),
             Row(case, method, CPU, seconds, better="lower"),
         ]
-        past = read(file).rows if file.is_file() else []
-        rows = [row for row in past if (row.case, row.method) != (case, method)] + found
+        rows = others(file, [case], [method]).rows + found
         spent = sum(row.ours or 0.0 for row in rows if row.metric == CPU)
         save(make_record("partition", profile, {}, spent, rows, TITLE, [summary(rows)]), file)
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from undirected.core.potentials import batch_axes, shift
-from undirected.experiments.record import curve
+from undirected.experiments.record import curve, read
 from undirected.inference import SumProduct
 from undirected.models import RBM
 from undirected.papers.crbm_bp.speed import random_rbm
@@ -45,8 +46,9 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[str]]:
     largest = _bytes_per_message()
     room = (16 * 2**30) / largest
     notes.append(
-        f"Belief propagation takes {largest:.0f} bytes per message beside the weights: 16 GiB end "
-        f"at {room / 1e6:,.0f} million messages, a model of {math.isqrt(int(room)):,} units a side."
+        f"Growth of memory: belief propagation takes {largest:.0f} bytes per message beside the "
+        f"weights: 16 GiB end at {room / 1e6:,.0f} million messages, a model of "
+        f"{math.isqrt(int(room)):,} units a side."
     )
     labels = "log10 of the size", "log10 of seconds"
     curves = [
@@ -54,6 +56,14 @@ def measure(quick: bool) -> tuple[list[dict[str, Any]], list[str]]:
         curve("Memory of the compiled program", labels[0], "log10 of bytes", sizes),
     ]
     return curves, notes
+
+
+def measured(file: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The same out of a record; nothing where there is none."""
+    if not file.is_file():
+        return [], []
+    record = read(file)
+    return list(record.curves), [note for note in record.notes if note.startswith("Growth")]
 
 
 def _sum_product(V: int, H: int, iterations: int, batch: int = 0) -> Point:

@@ -20,10 +20,10 @@ import numpy as np
 
 import undirected as un
 from benchmarks.environments import prepare
-from benchmarks.saving import make_record, save
+from benchmarks.saving import make_record, others, save
 from undirected.core.errors import DataNotFound
 from undirected.data.cache import find
-from undirected.experiments.record import Row, read
+from undirected.experiments.record import Row
 from undirected.sampling import ladder
 
 TITLE = "Ground states of spin glasses"
@@ -88,14 +88,10 @@ def main(quick: bool, only: str, out: Path) -> None:
             if only not in f"{case}, {part}":
                 continue
             began = time.perf_counter()
-            found, before = work(case, some), read(file) if file.is_file() else None
-            new = {row.name for row in found}
-            rows = [
-                *([row for row in before.rows if row.name not in new] if before else []),
-                *found,
-            ]
-            rows.sort(key=lambda row: int(row.case.split("x")[0]))
-            seconds = time.perf_counter() - began + (before.seconds if before else 0.0)
+            found = work(case, some)
+            kept = others(file, [case], {row.method for row in found})
+            rows = sorted([*kept.rows, *found], key=lambda row: int(row.case.split("x")[0]))
+            seconds = time.perf_counter() - began + kept.seconds
             notes = list(goals(rows))
             save(make_record("spin_glass", profile, config, seconds, rows, TITLE, notes), file)
             print("\n".join(notes), flush=True)

@@ -17,9 +17,9 @@ import numpy as np
 
 import undirected as un
 from benchmarks.chow_liu import chow_liu
-from benchmarks.saving import docs_page, make_record, save
+from benchmarks.saving import docs_page, make_record, others, save
 from undirected.data.cache import find
-from undirected.experiments.record import Row, read
+from undirected.experiments.record import Row
 from undirected.learning.mixture import Mixture, fit_mixture, independent_columns
 from undirected.report.page import record_section, write_sections
 from undirected.tasks.entries import observed_mean
@@ -63,7 +63,7 @@ def main(quick: bool, only: str, out: Path) -> None:
             began = time.process_time()
             found = compare(split)
             show(name, found)
-            rows, notes, seconds = earlier(out / f"tables-{profile}.json", name)
+            rows, notes, seconds = others(out / f"tables-{profile}.json", [name])
             rows += table_rows(name, found, len(split.test))
             notes += [f"{name}: {who}: {one.note}" for who, one in found.items() if one.note]
             write(rows, notes, profile, seconds + time.process_time() - began, out)
@@ -85,17 +85,6 @@ rows; test rows are looked at once. log Z is estimated by AIS from both sides.
 committed record, seed 0; this page is written from it by
 `python -m benchmarks.page results/benchmarks/tables-full.json --docs docs/density.md`.
 """
-
-
-def earlier(file: Path, name: str) -> tuple[list[Row], list[str], float]:
-    """Rows, notes and seconds of the other tables in a record; nothing where there is none."""
-    if not file.is_file():
-        return [], [], 0.0
-    record = read(file)
-    rows = [row for row in record.rows if row.case != name]
-    cases = {row.case for row in rows}
-    notes = [note for note in record.notes if note.split(":")[0] in cases]
-    return rows, notes, record.seconds
 
 
 def write(rows: list[Row], notes: list[str], profile: str, seconds: float, out: Path) -> None:
