@@ -156,6 +156,11 @@ def bp_variants(T: int, B: int) -> dict[str, Callable[[], Callable]]:
         odds = jnp.log(unary) - jnp.log1p(-unary)
         return odds[:, : len(w)] - rows, odds[:, len(w) :] - cols
 
+    def on_the_chip(options: dict, w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
+        bounds = jnp.full((1, B), T, jnp.int32)
+        found = on_chip.run(w[None], rows[None], cols[None], bounds, None, **options)
+        return found[1][0], found[2][0]
+
     on_gpu = jax.default_backend() == "gpu"
     variants: dict[str, Callable[[], Callable]] = {
         "SumProduct under vmap": lambda: library,
@@ -168,7 +173,14 @@ def bp_variants(T: int, B: int) -> dict[str, Callable[[], Callable]]:
     for stripe, split, warps in ON_CHIP if on_gpu else []:
         name = f"on chip, {stripe} rows in {split[0]}x{split[1]} tiles, {warps} warps"
         options = {"stripe": stripe, "split": split, "warps": warps}
-        variants[name] = lambda o=options: lambda *a: on_chip.run(*a, T, **o)[1:]
+        variants[name] = lambda o=options: partial(on_the_chip, o)
+    for tolerance in (None, 1e-3) if on_gpu else ():
+        name = "on chip, as SumProduct would" + (", until settled" if tolerance else "")
+        variants[name] = lambda tolerance=tolerance: (
+            lambda *a: jax.vmap(
+                lambda w, r, c: on_chip.sum_product(w, r, c, T, tolerance)[1:3], (None, 0, 0)
+            )(*a)
+        )
     return variants
 
 

@@ -205,6 +205,7 @@ def _check_on_chip(rounds):
     odds = []
     for own in (fields, turned(w, fields)):
         rows, cols = (jnp.float32(f)[None] for f in own)
-        _, at_rows, at_cols = on_chip.run(jnp.asarray(w), rows, cols, rounds, split=(2, 2))
-        odds.append(np.concatenate([rows + at_rows, cols + at_cols], 1))
+        sets = jnp.float32(w)[None], rows[None], cols[None], jnp.full((1, 1), rounds, jnp.int32)
+        _, at_rows, at_cols, *_ = on_chip.run(*sets, None, split=(2, 2))
+        odds.append(np.concatenate([rows + at_rows[0], cols + at_cols[0]], 1))
     np.testing.assert_allclose(odds[1], -odds[0], atol=1e-4)

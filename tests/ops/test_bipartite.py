@@ -78,44 +78,117 @@ def shifted_model():
     return w, rows[None] + shift, cols[None] - shift
 
 
-def test_messages_stay_on_chip():
-    """Interpreted, so a team is one program; on a GPU `benchmarks.gpu` checks whole teams."""
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+def test_messages_stay_on_chip(tolerance):
+    """Interpreted, so a team is one program; on a GPU `benchmarks.gpu` checks whole teams.
+
+    Two sets of weights, two instances of each, and a bound of its own for every one of them.
+    """
     w, rows, cols = shifted_model()
-    ratios, *sums = on_chip.run(w, rows, cols, 4, split=(2, 2))
-    for k in range(2):
-        wanted = plain(w, rows[k], cols[k], 4)
-        for got, exact in zip((jnp.log(ratios), *sums), wanted, strict=True):
-            np.testing.assert_allclose(got[k], exact, atol=1e-5)
+    weights = jnp.stack([w, 0.5 * w])
+    fields = [jnp.stack([part, 2 * part]) for part in (rows, cols)]
+    bounds = jnp.asarray([[1, 4], [30, 2]], jnp.int32)
+    found = on_chip.run(weights, *fields, bounds, tolerance, split=(2, 2))
+    for k, i in itertools.product(range(2), range(2)):
+        own = weights[k], fields[0][k, i], fields[1][k, i]
+        *messages, change, made = (part[k, i] for part in found)
+        early = tolerance is not None and bounds[k, i] == 30
+        assert made < 30 if early else made == bounds[k, i]
+        for got, exact in zip(messages, plain(*own, int(made)), strict=True):
+            np.testing.assert_allclose(got, exact, atol=2e-5)
+        moved = movements(*own, int(made))
+        np.testing.assert_allclose(change, moved[-1], atol=2e-5)
+        if early:  # found out one iteration late
+            assert moved[-2] <= tolerance < moved[-3]
 
 
-def in_one_tile(monkeypatch):
+def movements(w, rows, cols, iterations: int) -> list[float]:
+    """The largest change of a sum of messages, of every iteration."""
+    sums = [np.concatenate([0.5 * w.sum(1), 0.5 * w.sum(0)])]
+    sums += [np.concatenate(plain(w, rows, cols, t + 1)[1:]) for t in range(iterations)]
+    return [float(np.abs(b - a).max()) for a, b in itertools.pairwise(sums)]
+
+
+def in_one_tile(monkeypatch, wait=None):
     """Small tiles for a small model; the list says how often messages stayed on chip."""
     ran, run = [], on_chip.run
     monkeypatch.setattr(on_chip, "run", lambda *a: ran.append(1) or run(*a, split=(1, 1)))
+    if wait is not None:
+        monkeypatch.setattr(on_chip, "_wait", wait)
     return ran
+
+
+plainly = partial(bipartite.sum_product, tolerance=None, damping=0.0, gentle=False)
 
 
 def test_a_batch_goes_on_chip_and_is_differentiable(monkeypatch):
     ran = in_one_tile(monkeypatch)
     w, rows, cols = shifted_model()
-    on_the_chip = partial(on_chip.sum_product, iterations=3)
-    plainly = partial(
-        bipartite.sum_product, iterations=3, tolerance=None, damping=0.0, gentle=False
-    )
+    on_the_chip = partial(on_chip.sum_product, iterations=3, tolerance=None)
 
     def loss(function, w):
         found = jax.vmap(function, (None, 0, 0))(w, rows, cols)
         return jnp.square(found[1]).sum() + found[0].sum(), found
 
+    exactly = partial(plainly, iterations=3)
     (_, found), got = jax.jit(jax.value_and_grad(partial(loss, on_the_chip), has_aux=True))(w)
-    (_, wanted), exact = jax.jit(jax.value_and_grad(partial(loss, plainly), has_aux=True))(w)
+    (_, wanted), exact = jax.jit(jax.value_and_grad(partial(loss, exactly), has_aux=True))(w)
     np.testing.assert_allclose(got, exact, atol=1e-4)
     found = jax.jit(jax.vmap(on_the_chip, (None, 0, 0)))(w, rows, cols)
     assert len(ran) == 1
-    nested = jax.vmap(jax.vmap(on_the_chip, (None, 0, 0)), (None, 0, 0))
-    for a, b, c in zip(found, jax.jit(nested)(w, rows[None], cols[None]), wanted, strict=True):
+    for a, c in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, c, atol=1e-5)
-        np.testing.assert_allclose(b[0], c, atol=1e-5)
+
+
+def test_sets_of_models_go_on_chip(monkeypatch):
+    """Seeds side by side: weights and the number of iterations are of a set, fields of a row."""
+    ran = in_one_tile(monkeypatch)
+    w, rows, cols = shifted_model()
+    weights, bounds = jnp.stack([w, 0.5 * w, -w]), jnp.asarray([2, 3, 4])
+
+    def of_set(function, w, bound):
+        own = partial(function, iterations=bound)
+        return jax.vmap(own, (None, 0, 0))(w, rows, cols)
+
+    on_the_chip = partial(on_chip.sum_product, tolerance=None)
+    found, wanted = (
+        jax.jit(jax.vmap(partial(of_set, function)))(weights, bounds)
+        for function in (on_the_chip, plainly)
+    )
+    assert ran and found[4].tolist() == [[2, 2], [3, 3], [4, 4]]
+    for a, c in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, c, atol=1e-5)
+    each = partial(on_the_chip, iterations=3)
+    alone = jax.jit(jax.vmap(each))(weights, rows[:1].repeat(3, 0), cols[:1].repeat(3, 0))
+    for a, c in zip(alone, plainly(-w, rows[0], cols[0], 3), strict=True):
+        np.testing.assert_allclose(a[2], c, atol=1e-5)
+    deep = jax.vmap(jax.vmap(jax.vmap(each, (None, 0, 0)), (0, None, None)), (None, 0, 0))
+    found = jax.jit(deep)(weights, rows[None], cols[None])
+    for a, c in zip(found, plainly(w, rows[1], cols[1], 3), strict=True):
+        np.testing.assert_allclose(a[0, 0, 1], c, atol=1e-5)
+
+
+def test_who_waits_in_vain_is_answered_by_the_plain_form(monkeypatch):
+    """A team that does not come together has wrong sums, which must not pass."""
+    late = in_one_tile(monkeypatch, wait=lambda *a: jnp.int32(1))
+    w, rows, cols = shifted_model()
+    bounds = jnp.full((1, 2), 4, jnp.int32)
+    broken = on_chip.run(w[None], rows[None], cols[None], bounds, None)
+    assert np.isnan(broken[3]).all()
+    assert np.abs(broken[1][0, 0] - plain(w, rows[0], cols[0], 4)[1]).max() > 1e-3
+    each = partial(on_chip.sum_product, iterations=4, tolerance=None)
+    found = jax.jit(jax.vmap(each, (None, 0, 0)))(w, rows, cols)
+    assert len(late) > 1
+    np.testing.assert_allclose(found[1][0], plain(w, rows[0], cols[0], 4)[1], atol=1e-5)
+    assert found[4].tolist() == [4, 4]
+
+
+def test_models_that_are_no_numbers_say_so(monkeypatch):
+    in_one_tile(monkeypatch)
+    w, rows, cols = shifted_model()
+    each = partial(on_chip.sum_product, iterations=4, tolerance=1e-3)
+    found = jax.jit(jax.vmap(each, (None, 0, 0)))(w, rows.at[0, 0].set(jnp.nan), cols)
+    assert np.isnan(found[3][0]) and np.isfinite(found[3][1])
 
 
 def stacked(routine, models):
