@@ -35,6 +35,7 @@ _FULL = {
     "starts": 3,
     "start_spread": 10.0,
     "gwg_updates": 100_000,
+    "gwg_seeds": 3,
 }
 CONFIG: dict[str, dict[str, Any]] = {
     "smoke": {**_FULL, "images": 4, "sweeps": 5, "seeds": 1, "gwg_updates": 0},
@@ -77,8 +78,10 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         if len(tries) > 1:
             found.setdefault(f"PMP, best of {len(tries)} starts", []).append(winner)
     if config["gwg_updates"]:
-        chain = context.stage("GWG", lambda: _chain(model, images, config, seed))
-        found["GWG"] = [chain]
+        chains = context.stage("GWG", lambda: _chains(model, images, config, seed))
+        found["GWG"] = [
+            {name: value[i] for name, value in chains.items()} for i in range(config["gwg_seeds"])
+        ]
     rows, sheets = [], []
     for method, samples in found.items():
         rows += _score(method, samples, images, config)
@@ -95,7 +98,8 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         "seconds are those of all starts.",
         f"Gibbs with gradients makes {config['gwg_updates']:,} updates, "
         f"{config['gwg_updates'] / _unknowns(model):.1f} for each unknown variable; max-product "
-        f"makes {config['sweeps']:,} rounds.",
+        f"makes {config['sweeps']:,} rounds. Its chains run side by side; the seconds are those of "
+        "all of them.",
     ]
     return Outcome(rows=rows, images=sheets, notes=notes)
 
@@ -169,19 +173,27 @@ def _solve(
     return x, values(p, x[None])[0]
 
 
-def _chain(
+def _chains(
     model: FactorGraph, images: np.ndarray, config: dict[str, Any], seed: int
 ) -> dict[str, np.ndarray]:
-    """Gibbs with gradients on features and locations, pixels held, from random units."""
+    """Gibbs with gradients on features and locations, pixels held, from random units.
+
+    The chains run side by side; the seconds are those of all, for each of them.
+    """
+    count, n = config["gwg_seeds"], model.layout.n
     pixels, key = jnp.asarray(images.ravel()), jax.random.key(seed)
-    free = jnp.arange(model.layout.n) >= model.layout.n_visible
-    start = jax.random.bernoulli(key, 0.5, (1, model.layout.n)).astype(pixels.dtype)
-    start = start.at[0, : len(pixels)].set(pixels)
+    free = jnp.arange(n) >= model.layout.n_visible
+    start = jax.random.bernoulli(key, 0.5, (count, n)).astype(pixels.dtype)
+    start = start.at[:, : len(pixels)].set(pixels)
     kernel = GibbsWithGradients(config["gwg_updates"])
-    step = eqx.filter_jit(lambda s, k: kernel.step(model, s, free, k)[0].x[0])
+    step = eqx.filter_jit(lambda s, k: kernel.step(model, s, free, k)[0].x)
     begun = time.perf_counter()
-    x = np.asarray(step(kernel.init(model, start, key), key))
-    return _parts(model, x, config) | {"seconds": np.asarray(time.perf_counter() - begun)}
+    states = np.asarray(step(kernel.init(model, start, key), key))
+    spent = np.full(count, time.perf_counter() - begun)
+    parts = [_parts(model, x, config) for x in states]
+    return {name: np.stack([part[name] for part in parts]) for name in parts[0]} | {
+        "seconds": spent
+    }
 
 
 def _parts(model: FactorGraph, x: np.ndarray, config: dict[str, Any]) -> dict[str, np.ndarray]:
