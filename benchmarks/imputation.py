@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.saving import docs_page, make_record, save
-from benchmarks.tables import earlier, load_split
+from benchmarks.saving import docs_page, make_record, others, save
+from benchmarks.tables import load_split
 from undirected.data.cache import find
 from undirected.experiments.record import Row
 from undirected.report.page import record_section, write_sections
@@ -73,7 +73,7 @@ def main(quick: bool, only: str, out: Path) -> None:
             began = time.process_time()
             found = compare(whole, share)
             show(case, {name: mean_score(runs) for name, runs in found.items()})
-            rows, notes, seconds = earlier(out / f"imputation-{profile}.json", case)
+            rows, notes, seconds = others(out / f"imputation-{profile}.json", [case])
             rows += score_rows(case, found)
             seconds += time.process_time() - began
             write(rows, notes, profile, seconds, out)
