@@ -11,7 +11,10 @@ VERSION = f"pgmpy {version('pgmpy')}"
 
 
 def network(given):
-    """Marginals of every variable; the tree is calibrated once in each run."""
+    """Marginals of every variable, read off cliques that are calibrated in each run.
+
+    `query` would go through the tree again for every variable, and take twenty times as long.
+    """
     sizes, scopes = given["sizes"].tolist(), given["scopes"].tolist()
     parts = np.split(given["tables"], np.cumsum([sizes[a] * sizes[b] for a, b in scopes])[:-1])
     model = DiscreteMarkovNetwork([(f"x{a}", f"x{b}") for a, b in scopes])
@@ -22,8 +25,11 @@ def network(given):
         engine = BeliefPropagation(model)
         engine.calibrate()
         rows = np.zeros((len(sizes), max(sizes)))
-        for v, k in enumerate(sizes):
-            rows[v, :k] = engine.query([f"x{v}"], show_progress=False).values
+        for clique, belief in engine.get_clique_beliefs().items():
+            for name in clique:
+                others = [other for other in clique if other != name]
+                marginal = belief.marginalize(others, inplace=False).values
+                rows[int(name[1:]), : len(marginal)] = marginal / marginal.sum()
         return {"marginals": rows}
 
     return run
