@@ -165,13 +165,20 @@ class Adjusted:
         """Where chains are after a proposal, and for which of them it was accepted."""
         move_key, accept_key = jax.random.split(key)
         there, log_ratio = self.move(p, here, free, move_key, numbers)
-        level = jnp.log(jax.random.uniform(accept_key, log_ratio.shape, here.x.dtype))
-        yes = level < log_ratio
+        return accept(here, there, log_ratio, accept_key)
 
-        def pick(new: Array, old: Array) -> Array:
-            return jnp.where(yes.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-        return jax.tree.map(pick, there, here), yes
+def accept(
+    here: Place, there: Place, log_ratio: Float[Array, " chains"], key: Key[Array, ""]
+) -> tuple[Place, Bool[Array, " chains"]]:
+    """There where a draw is below the ratio, elsewhere here; and for which chains it was."""
+    level = jnp.log(jax.random.uniform(key, log_ratio.shape, here.x.dtype))
+    yes = level < log_ratio
+
+    def pick(new: Array, old: Array) -> Array:
+        return jnp.where(yes.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(pick, there, here), yes
 
 
 class Tuned(eqx.Module):
