@@ -14,7 +14,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Potentials, local_fields, values
 from undirected.core.protocols import Info, Lowerable
 from undirected.factors import PottsPairs
-from undirected.sampling.base import ChainState, discrete_start, flat_chains
+from undirected.sampling.base import ChainState, Evaluations, discrete_start, flat_chains
 
 Numbers = dict[str, Array]
 """Settings as data, so that another value of them compiles nothing."""
@@ -53,6 +53,11 @@ def gain(p: Potentials, here: Place, there: Place) -> Float[Array, " chains"]:
 def is_pairwise(p: Potentials) -> bool:
     """Whether the energy is quadratic in the units."""
     return all(factor.pairwise or isinstance(factor, PottsPairs) for factor in p.factors)
+
+
+def at_places(p: Potentials, count: int) -> Evaluations:
+    """What so many calls of `place` compute."""
+    return Evaluations(0 if is_pairwise(p) else count, count)
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,10 @@ class Adjusted:
         here, accepted = lax.fori_loop(0, self.updates, update, start)
         share = (accepted / self.updates).reshape(state.x.shape[:-1])
         return ChainState(here.x.reshape(state.x.shape)), {"accepted": share}
+
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """Gradients at the start and every proposal; as many energies where not all are pairs."""
+        return at_places(model.lower(), 1 + self.updates)
 
     def adapted(
         self,

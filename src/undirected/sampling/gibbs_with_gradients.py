@@ -16,8 +16,8 @@ from undirected.core.potentials import Potentials
 from undirected.core.protocols import Info, Lowerable
 from undirected.factors import Symmetric
 from undirected.ops.flips import flip_sites
-from undirected.sampling.adjusted import Place, accept, gain, gradient, place
-from undirected.sampling.base import ChainState, discrete_start, flat_chains
+from undirected.sampling.adjusted import Place, accept, at_places, gain, gradient, place
+from undirected.sampling.base import ChainState, Evaluations, discrete_start, flat_chains
 
 STRETCH = 256
 """Updates of a dense model between two times that its slopes are summed anew."""
@@ -71,6 +71,16 @@ class GibbsWithGradients:
             x, accepted = _flips(p, weight, x, loose, self.updates, key)
         share = (accepted / self.updates).reshape(state.x.shape[:-1])
         return ChainState(x.reshape(state.x.shape)), {"accepted": share}
+
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """Gradients at the start and every proposal; as many energies where not all are pairs.
+
+        In dense models a proposal takes one row of the couplings, which is 1 / n of a gradient.
+        """
+        p = model.lower()
+        if _dense_weight(p) is None:
+            return at_places(p, 1 + self.updates)
+        return Evaluations(0, -(-self.updates // STRETCH) + self.updates / p.layout.n)
 
 
 def _dense_weight(p: Potentials) -> Float[Array, "n n"] | None:
