@@ -169,18 +169,6 @@ def kernels(model: Any) -> dict[str, Any]:
     return found | ({"block Gibbs": un.BlockGibbs()} if isinstance(model, un.RBM) else {})
 
 
-def evaluations(kernel: Any, model: Any) -> int:
-    """Of all local fields, or of the energy, in one step of a chain."""
-    match kernel:
-        case un.HammingBall():
-            return kernel.updates * len(kernel.ball(model.layout))
-        case un.MultipleTry():
-            return 1 + kernel.updates * (2 * kernel.tries - 1)
-        case un.Gibbs() | un.BlockGibbs():
-            return kernel.sweeps
-    return 1 + kernel.updates
-
-
 def main(quick: bool, only: str, out: Path) -> None:
     """Run the tasks whose name contains a word, and renew them in the record."""
     profile, seconds = ("quick", 1.0) if quick else ("full", 4.0)
@@ -209,7 +197,7 @@ def measure(task: Task, seconds: float) -> list[Row]:
     far = to_units(model.layout, states)[0]
     for name, kernel in kernels(model).items():
         effective, spent, steps, kernel = run(task, kernel, start, far, seconds)
-        work = steps * CHAINS * evaluations(kernel, model) / effective
+        work = steps * CHAINS * sum(kernel.evaluations(model)) / effective
         rows.append(Row(task.name, name, RATE, effective / spent, better="higher"))
         rows.append(Row(task.name, name, WORK, work, better="lower"))
         print(f"{task.name}, {name}: {effective / spent:,.3g} a CPU second", flush=True)
@@ -332,7 +320,8 @@ found before the clock starts. An effective draw is one of the distance to a fix
 which is what DISCS measures, by the estimator of `un.ess` for all, over 32 chains. With DISCS_HOME
 set to a checkout of its repository, its own samplers run on the same models with their own
 settings, in a process of their own; that the energies agree is checked. An evaluation is one of all
-local fields, or of the energy; a sweep of Gibbs sampling counts as one. A step of DISCS's Gibbs
+local fields, or of the energy, as `kernel.evaluations(model)` counts them: a sweep of Gibbs
+sampling is one, on the Potts lattice one for each of its two colours. A step of DISCS's Gibbs
 sampler draws one variable, one of its block Gibbs sampler two. Chains of an RBM move hidden units
 too, those of DISCS have summed them out. DISCS runs on jax 0.4.25, and is given binary states as
 floating point numbers: of whole numbers it computes energies of lattices that are cut down to

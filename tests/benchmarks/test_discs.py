@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from benchmarks.discs import GRADIENTS, RATE, check_same, evaluations, fhmm, goals, ising, potts
+from benchmarks.discs import GRADIENTS, RATE, check_same, fhmm, goals, ising, potts
 
-import undirected as un
 from tests import oracle
 from undirected.experiments.record import Row
 
@@ -56,14 +55,6 @@ def test_another_model_is_noticed():
     check_same("same", ours, ours + 3)
     with pytest.raises(RuntimeError, match="another one"):
         check_same("other", ours, np.array([1.0, 2.0, 4.5]))
-
-
-def test_evaluations_of_a_step():
-    model = ising(3).model
-    assert evaluations(un.Gibbs(3), model) == 3
-    assert evaluations(un.DiscreteLangevin(updates=5), model) == 6
-    assert evaluations(un.MultipleTry(tries=4, updates=2), model) == 15
-    assert evaluations(un.HammingBall(3, 1, updates=2), model) == 8
 
 
 def test_goals():

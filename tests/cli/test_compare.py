@@ -6,9 +6,30 @@ import sys
 import numpy as np
 import pytest
 
-from undirected.cli import main
+from undirected.cli import compare, main
+from undirected.core import graph
+from undirected.factors import third_order
+from undirected.models import FactorGraph, Ising, discrete
 
 pytestmark = pytest.mark.slow
+
+
+NAMES = {
+    "Gibbs",
+    "block Gibbs",
+    "Gibbs with gradients",
+    "discrete Langevin",
+    "any-scale",
+    "path-auxiliary",
+    "multiple-try",
+    "Hamming ball",
+    "Swendsen-Wang",
+    "Wolff",
+    "tempered transitions",
+    "parallel tempering",
+    "tempering and Houdayer",
+    "perturb-and-max-product",
+}
 
 
 @pytest.fixture
@@ -35,7 +56,7 @@ def test_every_sampler_gets_near_the_rows(call, tmp_path):
     code, said = call("compare", "model", "table.npy", *asked)
     assert not code
     found = json.loads(said.out)
-    assert len(found["samplers"]) == 8
+    assert set(found["samplers"]) == NAMES
     noise = rng.integers(0, 2, (200, 6))
     far = _log_mmd(noise, np.load("table.npy"))
     for name, result in found["samplers"].items():
@@ -43,6 +64,14 @@ def test_every_sampler_gets_near_the_rows(call, tmp_path):
         assert result["log_mmd"][-1] < far - margin
         assert all(seconds > 0 for seconds in result["seconds"])
         assert result["effective"] > 1
+        for kind, each in (("energies", "per_energy"), ("gradients", "per_gradient")):
+            assert (result[each] is None) == (result[kind] == 0)
+            assert result[each] is None or 0 < result[each] <= 4  # chains may be antithetic
+    work = {name: (one["energies"], one["gradients"]) for name, one in found["samplers"].items()}
+    assert work["Gibbs"] == work["block Gibbs"] == work["Wolff"] == (0, 1)
+    assert work["discrete Langevin"] == (0, 2)
+    assert work["parallel tempering"] == (28, 10)
+    assert work["perturb-and-max-product"] == (1, 20)
     assert "perturb-and-max-product" in (tmp_path / "samplers.html").read_text()
     for wrong in ("0,3", "many"):
         code, said = call("compare", "model", "table.npy", "--sweeps", wrong)
@@ -54,3 +83,17 @@ def _log_mmd(x, y):
         np.exp(-np.abs(a[:, None] - b[None]).mean(-1)).mean() for a, b in ((x, x), (y, y), (x, y))
     ]
     return np.log(kernel[0] + kernel[1] - 2 * kernel[2])
+
+
+def test_samplers_that_do_not_fit_are_left_out(monkeypatch, capsys):
+    """A sparse Ising model has no blocks; factors of three variables have no clusters."""
+    pairs = Ising.create(graph.chain(6))
+    assert set(compare._samplers(pairs, 8, 20)) == NAMES - {"block Gibbs"}
+    layout = discrete(x=6)
+    three = FactorGraph.create(layout, [third_order(layout, [[0, 1, 2]], 0.5)])
+    found, clusters = compare._samplers(three, 8, 20), {"Swendsen-Wang", "Wolff"}
+    assert "Hamming ball" in found and not {*clusters, "block Gibbs"} & set(found)
+    assert found["discrete Langevin"][1] == (2, 2)
+    monkeypatch.setattr(compare, "MOST_BONDS", 39)
+    assert not clusters & set(compare._samplers(pairs, 8, 20))
+    assert "no clusters: 40 couplings" in capsys.readouterr().err

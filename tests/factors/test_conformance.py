@@ -331,10 +331,10 @@ def test_gibbs_leaves_the_truth_invariant(name):
 @eqx.filter_jit
 def _proposals(p, x, unit):
     free = jnp.ones(x.shape, bool)
-    slope = gwg.gradient(p, x)
-    moved, _, log_ratio = gwg.propose(p, x, slope, free, unit)
-    there = jnp.take_along_axis(gwg.log_proposal(p, x, slope, free), unit[:, None], 1)[:, 0]
-    return moved, there, log_ratio
+    here = gwg.place(p, x)
+    moved, log_ratio = gwg.propose(p, here, free, unit)
+    chosen = jnp.take_along_axis(gwg.log_proposal(p.layout, here, free), unit[:, None], 1)[:, 0]
+    return moved.x, chosen, log_ratio
 
 
 @few_groups

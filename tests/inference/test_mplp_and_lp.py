@@ -13,9 +13,9 @@ from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.potentials import clamp
 from undirected.factors import logical_or, pool, tables
 from undirected.inference import MPLP, LinearProgram
-from undirected.models import RBM, FactorGraph, Ising, discrete
+from undirected.models import RBM, FactorGraph, Ising, Potts, discrete
 from undirected.sampling import GibbsWithGradients, PerturbAndMap, run_chains
-from undirected.sampling.gibbs_with_gradients import gradient, log_proposal, propose
+from undirected.sampling.gibbs_with_gradients import log_proposal, place, propose
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -42,6 +42,10 @@ def cases():
             oracle.grouped_states([1, 1, 3, 1, 1]),
         ),
         "factor graph": (mixed, oracle.grouped_states([1, 1, 3, 3])),
+        "potts": (
+            Potts(normal(3, 3, 3), normal(3, 3), graph.from_edges(3, [(0, 1), (1, 2), (0, 2)])),
+            oracle.grouped_states([3, 3, 3]),
+        ),
     }
 
 
@@ -52,11 +56,11 @@ def transition_matrix(model, states, free, accept=True):
 
     @jax.jit
     def moves(x):
-        slope = gradient(p, x)
-        log_q = log_proposal(p, x, slope, free)
-        every = jax.vmap(lambda u: propose(p, x, slope, free, jnp.full(len(x), u)))
-        moved, _, log_ratio = every(jnp.arange(p.layout.n))
-        return log_q, moved, log_ratio
+        here = place(p, x)
+        log_q = log_proposal(p.layout, here, free)
+        every = jax.vmap(lambda u: propose(p, here, free, jnp.full(len(x), u)))
+        moved, log_ratio = every(jnp.arange(p.layout.n))
+        return log_q, moved.x, log_ratio
 
     log_q, moved, log_ratio = (np.asarray(a) for a in moves(x))
     matrix = np.zeros((len(states), len(states)))
@@ -70,7 +74,7 @@ def transition_matrix(model, states, free, accept=True):
     return matrix + np.diag(1 - matrix.sum(1))
 
 
-@pytest.mark.parametrize("name", ["dense", "sparse", "label rbm", "factor graph"])
+@pytest.mark.parametrize("name", ["dense", "sparse", "label rbm", "factor graph", "potts"])
 def test_gibbs_with_gradients_leaves_the_model_invariant(name):
     model, states = cases()[name]
     weights = np.exp(-np.asarray(model.energy(jnp.asarray(states))))
@@ -105,6 +109,34 @@ def test_steps_follow_the_transition_matrix():
     state, _ = step(model, kernel.init(model, start, jax.random.key(0)), held, jax.random.key(2))
     assert not np.asarray(state.x)[:, [1, 3]].any()
     assert np.asarray(state.x)[:, [0, 2]].any()
+
+
+class Given(eqx.Module):
+    """A model under evidence."""
+
+    model: FactorGraph
+    held: jax.Array
+
+    @property
+    def layout(self):
+        return self.model.layout
+
+    def energy(self, x):
+        return self.model.energy(x)
+
+    def lower(self):
+        return clamp(self.model.lower(), self.held, jnp.ones(self.layout.n))
+
+
+def test_evidence_in_potentials_counts_where_energies_are_compared():
+    """Tables are no pairs of units, so that the gain of a move is that of two energies."""
+    model, kernel = cases()["factor graph"][0], GibbsWithGradients(20)
+    model = Given(model, jnp.asarray([True] + 7 * [False]))
+    start = jnp.tile(jnp.asarray([0.0, 1, 1, 0, 0, 0, 1, 0]), (50, 1))
+    state, _ = kernel.step(
+        model, kernel.init(model, start, None), jnp.ones(8, bool), jax.random.key(0)
+    )
+    assert (np.asarray(state.x)[:, 0] == 1).all()
 
 
 @pytest.mark.parametrize("hard", [logical_or, pool])

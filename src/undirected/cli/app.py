@@ -332,7 +332,7 @@ def compare(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Sample a model in eight ways; a page shows quality against time.
+    """Sample a model in all ways that fit it; a page shows quality against time and work.
 
     Samples are held against the rows of a table: those the model was fitted to, or new ones.
     """

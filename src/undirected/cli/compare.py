@@ -24,32 +24,52 @@ from undirected.report.page import Section, write_sections
 from undirected.report.tables import Table
 from undirected.sampling import (
     AnyScale,
+    BlockGibbs,
     DiscreteLangevin,
+    Gibbs,
     GibbsWithGradients,
+    HammingBall,
+    Houdayer,
+    MultipleTry,
     ParallelTempering,
     PathAuxiliary,
     PerturbAndMap,
+    SwendsenWang,
     TemperedTransitions,
+    Wolff,
     init_state,
     ladder,
 )
+from undirected.sampling.adjusted import Adjusted
+from undirected.sampling.base import Evaluations
+from undirected.sampling.clusters import wiring
 from undirected.sampling.perturb import PerturbedState
 from undirected.tasks import kernel_for
+from undirected.tasks.choose import takes
 
 MOST_ROWS, ADAPT, DRAWS = 2000, 100, 200
+MOST_BONDS = 2**24
+"""Couplings times chains up to which clusters are looked for: they take some numbers for each."""
 Advance = Callable[[Any, Array, Key[Array, ""]], Any]
+Start = Callable[[Array, Key[Array, ""]], tuple[Any, Advance]]
 
 
 class Measured(NamedTuple):
     """What a sampler took to start, and after each number of sweeps its seconds and log MMD^2.
 
-    `effective` are the effective draws of the energy per second, of all chains together.
+    `effective` are the effective draws of the energy per second, of all chains together;
+    `energies` and `gradients` what a draw of one chain computes, and `per_energy` and
+    `per_gradient` the effective draws for each of them, None where there are none.
     """
 
     start: float
     seconds: list[float]
     log_mmd: list[float]
     effective: float
+    energies: float
+    gradients: float
+    per_energy: float | None
+    per_gradient: float | None
 
 
 def compare_samplers(
@@ -81,9 +101,9 @@ def compare_samplers(
     half = len(rows) // 2
     perfect, held = rows[:half][:chains], rows[half:]
     found: dict[str, Measured] = {}
-    for name, start in _samplers(saved.model).items():
+    for name, (start, work) in _samplers(saved.model, chains, efforts[-1]).items():
         console.say(f"{name}: {chains} chains, up to {efforts[-1]} sweeps")
-        found[name] = _measure(start, saved.model, held, len(perfect), chains, efforts, seed)
+        found[name] = _measure(start, work, saved.model, held, len(perfect), chains, efforts, seed)
     level = log_mmd(perfect, held)
     _write(out, found, efforts, (len(perfect), len(held)), chains, level)
     summary = {
@@ -94,7 +114,8 @@ def compare_samplers(
     }
     lines = [
         f"{name:23} log MMD^2 {one.log_mmd[-1]:.2f} in {one.seconds[-1]:.2f} s, after a start of "
-        f"{one.start:.2f} s; {one.effective:,.3g} effective draws a second"
+        f"{one.start:.2f} s; {one.effective:,.3g} effective draws a second, "
+        f"{_number(one.per_energy)} an energy, {_number(one.per_gradient)} a gradient"
         for name, one in found.items()
     ]
     console.result(summary, js, [*lines, f"Wrote {out}: open it in a browser."])
@@ -112,8 +133,40 @@ def _efforts(text: str) -> list[int]:
     return efforts
 
 
-def _samplers(model: Any) -> dict[str, Callable[[Array, Key[Array, ""]], tuple[Any, Advance]]]:
-    """By name: from starting states to a state and a function that makes so many sweeps of it."""
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.3g}"
+
+
+def _kernels(model: Any, chains: int) -> dict[str, Any]:
+    """All kernels that may fit the model, by name."""
+    found = {
+        "Gibbs": Gibbs(),
+        "block Gibbs": BlockGibbs(),
+        "Gibbs with gradients": GibbsWithGradients(model.layout.n),
+        "discrete Langevin": DiscreteLangevin(),
+        "any-scale": AnyScale(),
+        "path-auxiliary": PathAuxiliary(),
+        "multiple-try": MultipleTry(),
+        "Hamming ball": HammingBall(),
+    }
+    gibbs, rungs = kernel_for(model), ladder(0.1, 10)
+    found["tempered transitions"] = TemperedTransitions(gibbs, tempered, ladder(0.5, 10))
+    found["parallel tempering"] = ParallelTempering(gibbs, tempered, rungs)
+    if takes(SwendsenWang(), model):
+        bonds = chains * len(wiring(model.lower())[0])
+        if bonds > MOST_BONDS:
+            console.say(f"no clusters: {bonds:,} couplings of all chains; {MOST_BONDS:,} at most")
+            return found
+        found |= {"Swendsen-Wang": SwendsenWang(), "Wolff": Wolff()}
+        found["tempering and Houdayer"] = ParallelTempering(Houdayer(gibbs), tempered, rungs)
+    return found
+
+
+def _samplers(model: Any, chains: int, effort: int) -> dict[str, tuple[Start, Evaluations]]:
+    """Those that fit, by name: how to start, and what a step computes.
+
+    A start goes from states to a state of the chains and a function that makes so many sweeps.
+    """
 
     def advance_by(kernel: Any) -> Advance:
         def advance(state: Any, sweeps: Array, key: Key[Array, ""]) -> Any:
@@ -126,11 +179,10 @@ def _samplers(model: Any) -> dict[str, Callable[[Array, Key[Array, ""]], tuple[A
 
         return advance
 
-    def chain(kernel: Any) -> Callable[[Array, Key[Array, ""]], tuple[Any, Advance]]:
-        return lambda x, key: (kernel.init(model, x, key), advance_by(kernel))
-
-    def adapted(kernel: Any) -> Callable[[Array, Key[Array, ""]], tuple[Any, Advance]]:
+    def chain(kernel: Any) -> Start:
         def start(x: Array, key: Key[Array, ""]) -> tuple[Any, Advance]:
+            if not isinstance(kernel, Adjusted):
+                return kernel.init(model, x, key), advance_by(kernel)
             found, state = kernel.adapted(model, x, key, steps=ADAPT)
             return state, advance_by(found)
 
@@ -143,21 +195,20 @@ def _samplers(model: Any) -> dict[str, Callable[[Array, Key[Array, ""]], tuple[A
 
         return PerturbAndMap(MaxProduct(1)).init(model, x, key), advance
 
-    gibbs = kernel_for(model)
-    return {
-        "Gibbs": chain(gibbs),
-        "Gibbs with gradients": chain(GibbsWithGradients(model.layout.n)),
-        "discrete Langevin": adapted(DiscreteLangevin()),
-        "any-scale": adapted(AnyScale()),
-        "path-auxiliary": adapted(PathAuxiliary()),
-        "tempered transitions": chain(TemperedTransitions(gibbs, tempered, ladder(0.5, 10))),
-        "parallel tempering": chain(ParallelTempering(gibbs, tempered, ladder(0.1, 10))),
-        "perturb-and-max-product": perturbed,
+    found = {
+        name: (chain(kernel), kernel.evaluations(model))
+        for name, kernel in _kernels(model, chains).items()
+        if takes(kernel, model)
     }
+    whole = PerturbAndMap(MaxProduct(effort))
+    if takes(whole, model):
+        found["perturb-and-max-product"] = perturbed, whole.evaluations(model)
+    return found
 
 
 def _measure(
-    start: Callable[[Array, Key[Array, ""]], tuple[Any, Advance]],
+    start: Start,
+    work: Evaluations,
     model: Any,
     rows: Float[np.ndarray, "rows v"],
     judged: int,
@@ -198,7 +249,8 @@ def _measure(
     energies = np.asarray(trace(state, each, jax.random.fold_in(key, 0)))
     spent = time.perf_counter() - begun
     effective = float(ess(energies[..., None], draw_axis=0, chain_axis=1)[0])
-    return Measured(to_start, seconds, scores, effective / spent)
+    each = (effective / (one * chains * DRAWS) if one else None for one in work)
+    return Measured(to_start, seconds, scores, effective / spent, *work, *each)
 
 
 def _energies(advance: Advance, model: Any) -> Callable[[Any, Array, Key[Array, ""]], Array]:
@@ -229,11 +281,14 @@ def _write(
             name,
             f"{one.start:.2g} s",
             f"{one.effective:,.3g}",
+            _number(one.per_energy),
+            _number(one.per_gradient),
             *(f"{q:.2f} ({s:.2g} s)" for s, q in zip(one.seconds, one.log_mmd, strict=True)),
         ]
         for name, one in found.items()
     ]
-    columns = ["sampler", "start", "effective draws a second", *(f"after {n}" for n in efforts)]
+    effective = ["effective draws a second", "an energy", "a gradient"]
+    columns = ["sampler", "start", *effective, *(f"after {n}" for n in efforts)]
     section = Section(
         "Quality against time",
         f"{chains} chains from random states, {rows[0]} of which are held against {rows[1]} rows "
@@ -241,7 +296,9 @@ def _write(
         f"have {level:.2f}: what is below that is so by chance. A step of tempered transitions "
         "makes 18 sweeps, one of parallel tempering 10; one of those that move many variables by "
         "one gradient is a proposal, and they find their settings at the start. Effective draws "
-        f"are those of the energy, of all chains, over {DRAWS} steps more.",
+        f"are those of the energy, of all chains, over {DRAWS} steps more: a second, and for every "
+        "energy and every gradient (the fields of all units) that the steps compute; a round of "
+        "messages counts as a gradient.",
         curves=[curve("log MMD^2", "log10 seconds", "log MMD^2", series)],
         table=Table(columns, cells),
     )

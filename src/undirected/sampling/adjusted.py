@@ -14,7 +14,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.potentials import Potentials, local_fields, values
 from undirected.core.protocols import Info, Lowerable
 from undirected.factors import PottsPairs
-from undirected.sampling.base import ChainState, discrete_start, flat_chains
+from undirected.sampling.base import ChainState, Evaluations, discrete_start, flat_chains
 
 Numbers = dict[str, Array]
 """Settings as data, so that another value of them compiles nothing."""
@@ -53,6 +53,11 @@ def gain(p: Potentials, here: Place, there: Place) -> Float[Array, " chains"]:
 def is_pairwise(p: Potentials) -> bool:
     """Whether the energy is quadratic in the units."""
     return all(factor.pairwise or isinstance(factor, PottsPairs) for factor in p.factors)
+
+
+def at_places(p: Potentials, count: int) -> Evaluations:
+    """What so many calls of `place` compute."""
+    return Evaluations(0 if is_pairwise(p) else count, count)
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,10 @@ class Adjusted:
         share = (accepted / self.updates).reshape(state.x.shape[:-1])
         return ChainState(here.x.reshape(state.x.shape)), {"accepted": share}
 
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """Gradients at the start and every proposal; as many energies where not all are pairs."""
+        return at_places(model.lower(), 1 + self.updates)
+
     def adapted(
         self,
         model: Lowerable,
@@ -165,13 +174,20 @@ class Adjusted:
         """Where chains are after a proposal, and for which of them it was accepted."""
         move_key, accept_key = jax.random.split(key)
         there, log_ratio = self.move(p, here, free, move_key, numbers)
-        level = jnp.log(jax.random.uniform(accept_key, log_ratio.shape, here.x.dtype))
-        yes = level < log_ratio
+        return accept(here, there, log_ratio, accept_key)
 
-        def pick(new: Array, old: Array) -> Array:
-            return jnp.where(yes.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-        return jax.tree.map(pick, there, here), yes
+def accept(
+    here: Place, there: Place, log_ratio: Float[Array, " chains"], key: Key[Array, ""]
+) -> tuple[Place, Bool[Array, " chains"]]:
+    """There where a draw is below the ratio, elsewhere here; and for which chains it was."""
+    level = jnp.log(jax.random.uniform(key, log_ratio.shape, here.x.dtype))
+    yes = level < log_ratio
+
+    def pick(new: Array, old: Array) -> Array:
+        return jnp.where(yes.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(pick, there, here), yes
 
 
 class Tuned(eqx.Module):

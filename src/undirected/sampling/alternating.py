@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
-from undirected.core.protocols import Info, Kernel
+from undirected.core.protocols import Info
+from undirected.sampling.base import Evaluations
 
 
 class AlternatingState(eqx.Module):
@@ -31,8 +32,8 @@ class Alternating:
     `TemperedTransitions` as the jump, `Persistent` becomes Trans-SAP (tempered, Section 3.1).
     """
 
-    kernel: Kernel
-    jump: Kernel
+    kernel: Any
+    jump: Any
     every: int
     after: int = 0
 
@@ -48,6 +49,11 @@ class Alternating:
     ) -> AlternatingState:
         """Chains that start at x."""
         return AlternatingState(self.kernel.init(model, x, key), jnp.zeros((), jnp.int32))
+
+    def evaluations(self, model: Any) -> Evaluations:
+        """Those of the kernel, and of the jump its share of the steps, in the long run."""
+        one, other = (k.evaluations(model) for k in (self.kernel, self.jump))
+        return Evaluations(*(a + b / self.every for a, b in zip(one, other, strict=True)))
 
     def step(
         self,

@@ -1,6 +1,6 @@
 """What kernels share: the state of chains that carry nothing but x, and the checks of a start."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,6 +17,16 @@ class ChainState(eqx.Module):
     """The joint states of the chains."""
 
     x: Float[Array, "*chains n"]
+
+
+class Evaluations(NamedTuple):
+    """What a step computes for one chain: energies of a state, and gradients.
+
+    A gradient is the fields of all units at one state; those of some units count as their share.
+    """
+
+    energies: float
+    gradients: float
 
 
 def joint_states(kernel: str, layout: Layout, x: Any) -> Float[Array, "*chains n"]:

@@ -25,7 +25,13 @@ from undirected.core.random import logistic, random_words
 from undirected.core.units import free_variables
 from undirected.factors import require
 from undirected.ops.components import components, graph_components
-from undirected.sampling.base import ChainState, check_lowerable, check_sweeps, joint_states
+from undirected.sampling.base import (
+    ChainState,
+    Evaluations,
+    check_lowerable,
+    check_sweeps,
+    joint_states,
+)
 
 NEVER = -1e12
 """Log-odds of a cluster with a variable that is held."""
@@ -102,6 +108,10 @@ class SwendsenWang:
         after = lax.fori_loop(0, self.sweeps, move, x).reshape(state.x.shape)
         moved = (after != state.x).sum(-1) / jnp.maximum(free.sum(-1), 1)
         return ChainState(after), {"flips": moved.astype(x.dtype)}
+
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """A gradient a sweep; bonds and clusters are looked for besides."""
+        return Evaluations(0, self.sweeps)
 
     def move(
         self, p: Potentials, x: Float[Array, "c units"], free: Array, key: Key[Array, ""]
@@ -211,6 +221,10 @@ class Houdayer:
         share = (after != x).mean(-1, dtype=x.dtype).reshape(state.x.shape[:-1])
         state = self.kernel.init(model, after.reshape(state.x.shape), move_key)
         return state, info | {"exchanged": share}
+
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """Those of the kernel: the exchange needs none."""
+        return self.kernel.evaluations(model)
 
     def exchange(
         self, p: Potentials, x: Float[Array, "c units"], free: Array, key: Key[Array, ""]

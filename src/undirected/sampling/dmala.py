@@ -15,8 +15,17 @@ from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials
 from undirected.core.protocols import Lowerable
 from undirected.core.units import draw, random_units
-from undirected.sampling.adjusted import Adjusted, Numbers, Place, Tuned, gain, place, tune
-from undirected.sampling.base import ChainState, flat_chains
+from undirected.sampling.adjusted import (
+    Adjusted,
+    Numbers,
+    Place,
+    Tuned,
+    at_places,
+    gain,
+    place,
+    tune,
+)
+from undirected.sampling.base import ChainState, Evaluations, flat_chains
 
 
 @dataclass(frozen=True)
@@ -202,6 +211,10 @@ class MultipleTry(DiscreteLangevin):
         if self.tries > 1:
             back = jnp.concatenate([back, attempts(there, keys[self.tries : -1])[1]])
         return there, self.log_accept(weights, back)
+
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """Those of `DiscreteLangevin`, with proposals there and back."""
+        return at_places(model.lower(), 1 + self.updates * (2 * self.tries - 1))
 
     def log_accept(
         self, there: Float[Array, "tries chains"], back: Float[Array, "tries chains"]

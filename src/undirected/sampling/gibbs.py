@@ -26,7 +26,13 @@ from undirected.factors import Bilinear, Edges, Symmetric, require
 from undirected.factors.colouring import check_colours, units_by_colour
 from undirected.ops.lattice import packs, torus_sweeps
 from undirected.ops.sequential import scan_sites
-from undirected.sampling.base import ChainState, check_lowerable, check_sweeps, joint_states
+from undirected.sampling.base import (
+    ChainState,
+    Evaluations,
+    check_lowerable,
+    check_sweeps,
+    joint_states,
+)
 from undirected.sampling.scans import by_columns, scan_colours
 
 Sweep = Callable[[Array, Array, Array], Array]
@@ -80,6 +86,12 @@ class BlockGibbs:
                 f"BlockGibbs: {type(model).__name__} has no block conditionals; use Gibbs"
             )
         return _repeat(partial(self.sweep, model), model.layout, self.sweeps, state, free, key)
+
+    def evaluations(self, model: Blocked) -> Evaluations:
+        """A gradient a sweep: every unit of the blocks that move asks for its field once."""
+        layout = model.layout
+        moved = [b.size for b in layout.blocks if self.order is None or b.name in self.order]
+        return Evaluations(0, self.sweeps * sum(moved) / layout.n)
 
     def sweep(
         self,
@@ -161,6 +173,19 @@ class Gibbs:
         uniform = (weight == weight[0]).all() & (p.fields == p.fields[0]).all()
         return lax.cond(uniform, lambda: self._by_words(p, weight, state, free, key), by_noise)
 
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """A gradient a sweep: every unit asks for its field once.
+
+        Factor graphs compute all fields for every colour, and count so many gradients a sweep.
+        """
+        p = model.lower()
+        colours = len(_colours(p, self.colours)) if self._goes_by_colour(p) else 1
+        return Evaluations(0, self.sweeps * colours)
+
+    def _goes_by_colour(self, p: Potentials) -> bool:
+        """Whether sweeps take the fields of all units for every colour."""
+        return self.colours is not None or (_only_edges(p) is None and not _dense(p))
+
     def _by_words(
         self, p: Potentials, weight: Array, state: ChainState, free: Array, key: Key[Array, ""]
     ) -> tuple[ChainState, Info]:
@@ -187,13 +212,12 @@ class Gibbs:
         for factor in p.factors:
             factor.check(p.layout)
         unary = jnp.broadcast_to(p.fields, x.shape)
-        if self.colours is None and len(p.factors) == 1 and p.layout.is_binary:
-            (only,) = p.factors
-            if isinstance(only, Edges):
-                scan = partial(scan_colours, only, self.backward)
-                return by_columns(scan, unary, x, free, noise)
-        if self.colours is not None or not _dense(p):
+        if self._goes_by_colour(p):
             return self._by_colour(p, unary, x, free, noise)
+        edges = _only_edges(p)
+        if edges is not None:
+            scan = partial(scan_colours, edges, self.backward)
+            return by_columns(scan, unary, x, free, noise)
         blocks = _hidden_first(p.layout)
         for block in reversed(blocks) if self.backward else blocks:
             fields = unary[..., block.slice] + _pull_between(p, block, x)
@@ -291,6 +315,14 @@ def _matrix_inside(p: Potentials, block: Block) -> Float[Array, "m m"] | None:
 
 def _hidden_first(layout: Layout) -> list[Block]:
     return sorted(layout.blocks, key=lambda block: block.visible)
+
+
+def _only_edges(p: Potentials) -> Edges | None:
+    """The couplings of a binary model that has none but those of a sparse graph."""
+    match p.factors:
+        case (Edges() as edges,) if p.layout.is_binary:
+            return edges
+    return None
 
 
 def _dense(p: Potentials) -> bool:

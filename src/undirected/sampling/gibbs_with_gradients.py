@@ -12,12 +12,12 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
 from undirected.core.numerics import NEG_INF
-from undirected.core.potentials import Potentials, values
+from undirected.core.potentials import Potentials
 from undirected.core.protocols import Info, Lowerable
 from undirected.factors import Symmetric
 from undirected.ops.flips import flip_sites
-from undirected.sampling.adjusted import gradient
-from undirected.sampling.base import ChainState, discrete_start, flat_chains
+from undirected.sampling.adjusted import Place, accept, at_places, gain, gradient, place
+from undirected.sampling.base import ChainState, Evaluations, discrete_start, flat_chains
 
 STRETCH = 256
 """Updates of a dense model between two times that its slopes are summed anew."""
@@ -72,6 +72,16 @@ class GibbsWithGradients:
         share = (accepted / self.updates).reshape(state.x.shape[:-1])
         return ChainState(x.reshape(state.x.shape)), {"accepted": share}
 
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """Gradients at the start and every proposal; as many energies where not all are pairs.
+
+        In dense models a proposal takes one row of the couplings, which is 1 / n of a gradient.
+        """
+        p = model.lower()
+        if _dense_weight(p) is None:
+            return at_places(p, 1 + self.updates)
+        return Evaluations(0, -(-self.updates // STRETCH) + self.updates / p.layout.n)
+
 
 def _dense_weight(p: Potentials) -> Float[Array, "n n"] | None:
     """The weights of a binary model whose only factor couples all pairs of units."""
@@ -112,63 +122,46 @@ def _updates(
 ) -> tuple[Array, Array]:
     """The states after all updates, and the number accepted, for any model."""
 
-    def update(i: Int[Array, ""], carry: tuple) -> tuple:
-        x, slope, accepted = carry
+    def update(i: Int[Array, ""], carry: tuple[Place, Array]) -> tuple[Place, Array]:
+        here, accepted = carry
         pick_key, accept_key = jax.random.split(jax.random.fold_in(key, i))
-        unit = jax.random.categorical(pick_key, log_proposal(p, x, slope, free))
-        moved, new_slope, log_ratio = propose(p, x, slope, free, unit)
-        level = jnp.log(jax.random.uniform(accept_key, log_ratio.shape, x.dtype))
-        yes = (level < log_ratio)[:, None]
-        return jnp.where(yes, moved, x), jnp.where(yes, new_slope, slope), accepted + yes[:, 0]
+        unit = jax.random.categorical(pick_key, log_proposal(p.layout, here, free))
+        here, yes = accept(here, *propose(p, here, free, unit), accept_key)
+        return here, accepted + yes
 
-    start = x, gradient(p, x), jnp.zeros(len(x), x.dtype)
-    x, _, accepted = lax.fori_loop(0, updates, update, start)
-    return x, accepted
+    start = place(p, x), jnp.zeros(len(x), x.dtype)
+    here, accepted = lax.fori_loop(0, updates, update, start)
+    return here.x, accepted
 
 
 def log_proposal(
-    p: Potentials, x: Float[Array, "chains n"], slope: Float[Array, "chains n"], free: Array
+    layout: Layout, here: Place, free: Bool[Array, "chains n"]
 ) -> Float[Array, "chains n"]:
     """log q(unit | x): half the estimated gain of moving each unit, normalised over the free ones.
 
     Moving a categorical unit puts its variable into that state; the present one is no move.
     """
-    gain = (1 - 2 * x) * slope
-    for block in p.layout.blocks:
+    x, slope = here.x, here.slope
+    rise = (1 - 2 * x) * slope
+    for block in layout.blocks:
         if block.domain is Domain.CATEGORICAL:
-            now, here = _grouped(block.states, x[:, block.slice], slope[:, block.slice])
-            rise = here - (now * here).sum(-1, keepdims=True)
-            rise = jnp.where(now > 0.5, NEG_INF, rise)
-            gain = gain.at[:, block.slice].set(rise.reshape(len(x), -1))
-    return jax.nn.log_softmax(jnp.where(free, 0.5 * gain, NEG_INF), -1)
+            now, along = _grouped(block.states, x[:, block.slice], slope[:, block.slice])
+            more = along - (now * along).sum(-1, keepdims=True)
+            more = jnp.where(now > 0.5, NEG_INF, more)
+            rise = rise.at[:, block.slice].set(more.reshape(len(x), -1))
+    return jax.nn.log_softmax(jnp.where(free, 0.5 * rise, NEG_INF), -1)
 
 
 def propose(
-    p: Potentials,
-    x: Float[Array, "chains n"],
-    slope: Float[Array, "chains n"],
-    free: Bool[Array, "chains n"],
-    unit: Int[Array, " chains"],
-) -> tuple[Float[Array, "chains n"], Float[Array, "chains n"], Float[Array, " chains"]]:
-    """The states with one unit moved, their slopes, and the log acceptance ratio."""
-    moved, way_back = _moved(p.layout, x, unit)
-    change = moved - x
-    new_slope = gradient(p, moved)
-    if not _pairwise(p):
-        gain = values(p, moved) - values(p, x)
-    else:
-        gain = 0.5 * (change * (slope + new_slope)).sum(-1)
-    there = log_proposal(p, x, slope, free)
-    back = log_proposal(p, moved, new_slope, free)
-    chains = jnp.arange(len(x))
-    possible = free[chains, unit]
-    log_ratio = gain + back[chains, way_back] - there[chains, unit]
-    return moved, new_slope, jnp.where(possible, log_ratio, NEG_INF)
-
-
-def _pairwise(p: Potentials) -> bool:
-    """Whether the energy is quadratic, so that its gradient is known in closed form."""
-    return all(factor.pairwise for factor in p.factors)
+    p: Potentials, here: Place, free: Bool[Array, "chains n"], unit: Int[Array, " chains"]
+) -> tuple[Place, Float[Array, " chains"]]:
+    """Where chains are with one unit moved, and the log acceptance ratio."""
+    moved, way_back = _moved(p.layout, here.x, unit)
+    there, chains = place(p, moved), jnp.arange(len(unit))
+    away = log_proposal(p.layout, here, free)[chains, unit]
+    back = log_proposal(p.layout, there, free)[chains, way_back]
+    log_ratio = gain(p, here, there) + back - away
+    return there, jnp.where(free[chains, unit], log_ratio, NEG_INF)
 
 
 def _moved(

@@ -17,7 +17,7 @@ from undirected.core.potentials import Potentials, values
 from undirected.core.protocols import Info, Lowerable
 from undirected.core.random import gumbel, uniform
 from undirected.sampling.adjusted import gradient, is_pairwise
-from undirected.sampling.base import ChainState, discrete_start, flat_chains
+from undirected.sampling.base import ChainState, Evaluations, discrete_start, flat_chains
 
 MOST = 4096
 """States of a ball, whose energies are computed one after the other."""
@@ -95,6 +95,15 @@ class HammingBall:
         share = (changed / self.updates).reshape(state.x.shape[:-1])
         return ChainState(x.reshape(state.x.shape)), {"changed": share}
 
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """A gradient a draw where slopes tell all, else the energies of all states of a ball."""
+        if self._by_slopes(model.lower()):
+            return Evaluations(0, self.updates)
+        return Evaluations(self.updates * len(self.ball(model.layout)), 0)
+
+    def _by_slopes(self, p: Potentials) -> bool:
+        return self.radius == 1 and is_pairwise(p)
+
     def ball(self, layout: Layout) -> Int[Array, "states block"]:
         """All changes of a block, as what is added to its states, that leave enough of it alone."""
         block, q = min(self.block, len(layout.variables)), int(layout.variables.states.max())
@@ -124,7 +133,7 @@ class HammingBall:
 
         Of pairwise models the slopes at x tell what the change of one variable gains.
         """
-        by_slopes = self.radius == 1 and is_pairwise(p)
+        by_slopes = self._by_slopes(p)
         slope = gradient(p, x) if by_slopes else jnp.broadcast_to(p.evidence, x.shape)
 
         def value(change: Int[Array, " block"]) -> Float[Array, " chains"]:

@@ -28,7 +28,7 @@ from undirected.core.potentials import (
 )
 from undirected.core.protocols import Decoder, Info, Lowerable, Resumable
 from undirected.core.units import free_variables, perturbation
-from undirected.sampling.base import check_lowerable
+from undirected.sampling.base import Evaluations, check_lowerable
 
 
 class PerturbedState(eqx.Module):
@@ -147,6 +147,16 @@ class PerturbAndMap:
         chains = int(np.prod(state.shape[:-1]))
         messages = jax.tree.map(lambda a: jnp.broadcast_to(a, (chains, *a.shape)), neutral)
         return PerturbedState(state, messages)
+
+    def evaluations(self, model: Lowerable) -> Evaluations:
+        """The energy of the sample; a round of messages, at most all are made, is as a gradient."""
+        rounds = getattr(self.infer, "iterations", None)
+        if rounds is None:
+            raise UndirectedError(
+                f"PerturbAndMap: {type(self.infer).__name__} makes no rounds that could be counted;"
+                " only those of MaxProduct are"
+            )
+        return Evaluations(0 if self.persistent else 1, int(rounds))
 
     def step(
         self,

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info
 from undirected.core.units import log_normaliser
+from undirected.sampling.base import Evaluations
 
 MakePath = Callable[[Any], Callable[[Array], Any]]
 
@@ -103,6 +104,12 @@ class TemperedTransitions:
     def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> TemperedState:
         """Chains that start at x."""
         return TemperedState(self.kernel.init(model, x, key))
+
+    def evaluations(self, model: Any) -> Evaluations:
+        """Those of the kernel at every level, down and back, and two energies at each end of it."""
+        levels = 2 * (len(self.betas) - 1)
+        inside = self.kernel.evaluations(self.path(model)(jnp.ones(())))
+        return Evaluations(levels * (inside.energies + 2), levels * inside.gradients)
 
     def step(
         self,
@@ -223,6 +230,12 @@ class ParallelTempering:
             "swap_rates": jnp.moveaxis(swaps.chance, 0, -1),
             "round_trips": swaps.trips.astype(state.x.dtype),
         }
+
+    def evaluations(self, model: Any) -> Evaluations:
+        """Those of the kernel at every rung; energies of replicas there and at both neighbours."""
+        rungs = len(self.betas)
+        inside = self.kernel.evaluations(self.path(model)(jnp.ones(())))
+        return Evaluations(rungs * inside.energies + 3 * rungs - 2, rungs * inside.gradients)
 
     def adapted(
         self,

@@ -1,6 +1,5 @@
 """Which routine suits a model: by what the model can do, never by its class."""
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -28,15 +27,11 @@ def kernel_for(model: Any) -> Kernel:
 
     check_model("sampling", model)
 
-    def step(kernel: Any, model: Any, x: Array, key: Key[Array, ""]) -> Array:
-        free = jnp.ones(model.layout.n, bool)
-        return kernel.step(model, kernel.init(model, x, key), free, key)[0].x
-
-    x, refusals = jax.ShapeDtypeStruct((1, model.layout.n), jnp.zeros(()).dtype), []
+    refusals = []
     kernels = MixtureGibbs(), BlockGibbs(), Gibbs(), RectifiedGibbs(), GaussianGibbs(), MixedGibbs()
     for kernel in kernels:
         try:
-            eqx.filter_eval_shape(partial(step, kernel), model, x, jax.random.key(0))
+            _trace(kernel, model)
         except UndirectedError as error:
             refusals.append(str(error))
         else:
@@ -45,6 +40,26 @@ def kernel_for(model: Any) -> Kernel:
         f"no Gibbs sampler takes this {type(model).__name__} ({refusals[2]}); "
         "GibbsWithGradients or PerturbAndMap may"
     )
+
+
+def takes(kernel: Any, model: Any) -> bool:
+    """Whether a kernel moves chains of this model."""
+    try:
+        _trace(kernel, model)
+    except UndirectedError:
+        return False
+    return True
+
+
+def _trace(kernel: Any, model: Any) -> None:
+    """A step of two chains, of which nothing is computed; raises where the kernel refuses."""
+
+    def step(model: Any, x: Array, key: Key[Array, ""]) -> Array:
+        free = jnp.ones(model.layout.n, bool)
+        return kernel.step(model, kernel.init(model, x, key), free, key)[0].x
+
+    x = jax.ShapeDtypeStruct((2, model.layout.n), jnp.zeros(()).dtype)
+    eqx.filter_eval_shape(step, model, x, jax.random.key(0))
 
 
 def asks_entries(model: Any) -> bool:
