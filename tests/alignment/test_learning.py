@@ -1,11 +1,14 @@
 """Learners of families on models small enough to enumerate."""
 
 import itertools
+import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import undirected as un
+from undirected.alignment import boltzmann
 from undirected.alignment.boltzmann import BoltzmannSettings, boltzmann_potts, pearson_of
 from undirected.alignment.mean_field import mean_field_potts
 from undirected.alignment.weights import Frequencies, frequencies
@@ -54,20 +57,101 @@ def test_chains_learn_the_correlations_of_the_data():
 
 
 def test_chains_that_flatter_the_model_are_asked_again(monkeypatch):
-    """A first look far below what moving chains said does not put off the next one for good."""
+    """A first look far below what persistent chains said does not put off the next one for good."""
     looks = []
 
-    def scripted(single, pairs, mean, lacking):
+    def scripted(data, mean, lacking):
         if lacking:
             return 0.98
         looks.append(0.3 if not looks else 0.96)
         return looks[-1]
 
     monkeypatch.setattr("undirected.alignment.boltzmann._pearson", scripted)
-    settings = BoltzmannSettings(chains=4, steps=400, every=10, still=1)
+    settings = BoltzmannSettings(chains=4, steps=400, every=10, anew=1)
     found = boltzmann_potts(exact_frequencies(random_model()), settings)
     assert found.converged and found.pearson == 0.96
     assert looks == [0.3, 0.96] and found.steps == 20
+
+
+SIDE = 20
+"""Positions of each of two independent halves of a family of two letters."""
+
+
+def counts(coupling, field):
+    """Chances of 0, 1, ... letters 1 in a half, of which every pair is coupled."""
+    n = np.arange(SIDE + 1)
+    logs = np.log([math.comb(SIDE, k) for k in n]) + coupling * n * (n - 1) / 2 + field * n
+    return np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
+
+
+def halves(*chances):
+    """Frequencies of a family of independent halves, by the moments of the counts."""
+    n, single = np.arange(SIDE + 1), []
+    for chance in chances:
+        one = chance @ n / SIDE
+        single += SIDE * [[1 - one, one]]
+    pairs = np.multiply.outer(single, single)
+    for k, chance in enumerate(chances):
+        here, both = slice(k * SIDE, (k + 1) * SIDE), chance @ (n * (n - 1)) / (SIDE * (SIDE - 1))
+        one = single[k * SIDE][1]
+        table = np.array([[1 - 2 * one + both, one - both], [one - both, both]])
+        pairs[here, :, here] = table[:, None]
+    for i, row in enumerate(single):
+        pairs[i, :, i] = np.diag(row)
+    return Frequencies(np.array(single), pairs, 1000.0)
+
+
+def test_the_last_word_have_chains_that_start_anew(monkeypatch):
+    """A first half that chains never leave: those from the data stay there, the model does not.
+
+    In the data a fifth of the sequences has 1 throughout the first half, in the model e^-20 of
+    them. Exact values are sums over counts; 500 chains know Pearson to 0.01. The broken twin goes
+    on with the persistent chains, and takes the model for good.
+    """
+    easy = (0.1, -0.95)
+    data = halves(counts(1.0, -9.57), counts(*easy))
+    wanted = halves(counts(1.0, -10.5), counts(*easy))
+    exact = pearson_of(data, wanted.single, wanted.pairs)
+    assert exact < 0.7
+
+    def start(single, chains, key):
+        rng, rows = np.random.default_rng(0), np.zeros((chains, 2 * SIDE), int)
+        for k, chance in enumerate((counts(1.0, -9.57), counts(*easy))):
+            for row, n in zip(rows, rng.choice(SIDE + 1, chains, p=chance), strict=True):
+                row[k * SIDE + rng.permutation(SIDE)[:n]] = 1
+        block = np.kron(np.diag([1.0, easy[0]]), np.ones((SIDE, SIDE))) * (1 - np.eye(2 * SIDE))
+        couplings, fields = np.zeros((2 * SIDE, 2, 2 * SIDE, 2)), np.zeros((2 * SIDE, 2))
+        couplings[:, 1, :, 1], fields[:, 1] = block, np.repeat([-10.5, easy[1]], SIDE)
+        x = np.eye(2)[rows].reshape(chains, -1).T
+        parts = (fields, couplings, x, np.zeros((4 * SIDE, 4 * SIDE)), 0.0)
+        return boltzmann._State(*(jnp.asarray(part, jnp.float32) for part in parts))
+
+    monkeypatch.setattr(boltzmann, "_start", start)
+    settings = BoltzmannSettings(target=0.9, chains=500, rate=1e-9, steps=10)
+    found = boltzmann_potts(data, settings)
+    assert not found.converged and found.pearson == pytest.approx(exact, abs=0.03)
+    monkeypatch.setattr(boltzmann, "_anew", lambda x, single, key: x)
+    twin = boltzmann_potts(data, settings)
+    assert twin.converged and twin.pearson > 0.9
+
+
+def test_steps_are_divided_by_the_variances_of_collective_modes():
+    """Along a mode by its standard deviations in data and chains, elsewhere not at all."""
+    data = halves(counts(0.19, -1.8), counts(0.1, -0.95))
+    found, rng = boltzmann._data_of(data, 0.01), np.random.default_rng(0)
+    scale = np.diag((data.single.ravel() ** 2 + 0.01) ** -0.25)
+    values, vectors = np.linalg.eigh(scale @ data.connected.reshape(len(scale), -1) @ scale)
+    kept = values > 1
+    assert 1 < values[-2] < values[-1] / 2 and kept.sum() < 10
+    x = np.eye(2)[rng.integers(0, 2, (300, 2 * SIDE))].reshape(300, -1).T
+    x[:, :150] = x[:, :1]  # half of the chains are alike, so that the chains have a mode too
+    chains = ((vectors.T @ scale @ (x - data.single.reshape(-1, 1))) ** 2).mean(1)
+    factors = np.where(kept, 1 / np.sqrt(np.maximum(values, 1) * np.maximum(chains, 1)), 1.0)
+    assert chains[kept].max() > 1.5
+    damp = boltzmann._damping(found, jnp.asarray(x, jnp.float32))
+    slope = rng.normal(size=(len(scale), 3))
+    wanted = vectors @ (factors[:, None] * (vectors.T @ slope))
+    np.testing.assert_allclose(damp(jnp.asarray(slope, jnp.float32)), wanted, atol=1e-4)
 
 
 def test_pearson_is_that_of_numpy():

@@ -1,10 +1,12 @@
-"""Potts models of a family by maximum likelihood: persistent chains and scaled steps.
+"""Potts models of a family by maximum likelihood: persistent chains and natural steps.
 
 A step moves every coupling by the difference of the centred correlations of data and chains over
-f_i(a) f_j(b), its second derivative where letters are independent (natural gradient there); a floor
-beneath that product keeps rare pairs from following the noise of the chains. Steps shrink, so that
-chains follow the model. Means over chains of a model that moves flatter it: the last word has a
-look for which the model is held still.
+f_i(a) f_j(b), its second derivative where letters are independent; a floor beneath that product
+keeps rare pairs from following the noise of the chains. Where many positions vary together, second
+derivatives are larger by the square of the variance of that mode, hundreds of times in long
+families, and chains are slow: there a step is divided by the variance in the data times that in the
+chains, the natural gradient of a Gaussian, or the model would be far past the data before chains
+tell. Chains that follow a model flatter it; the last word have chains that start anew.
 """
 
 from collections.abc import Callable
@@ -24,8 +26,8 @@ from undirected.models import Potts
 from undirected.ops.dense_potts import pick, sweeps
 
 EXACT = jax.lax.Precision.HIGHEST
-LOOKS = 10
-"""Means over the chains of a model that is held still are over so many looks at them."""
+LOOKS, APART = 10, 5
+"""Means over chains that started anew are over so many looks at them, so many sweeps apart."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,17 @@ class BoltzmannSettings:
     """How a Potts model is learned by persistent chains.
 
     Args:
-        target: the Pearson correlation of connected two-point correlations, of data and of chains,
-            at which learning stops.
+        target: the Pearson correlation of connected two-point correlations, of data and of chains
+            that start anew, at which learning stops.
         chains: number of chains.
         sweeps: of all chains, at every step.
         rate: of the first steps.
         decay: steps after which the rate is half of the first.
         floor: added to f_i(a) f_j(b), by which a step is divided.
         l2: shrinks couplings.
-        memory: of the running mean of the chains' frequencies; where its Pearson is the target,
-            the model is held still and measured, and again after half as many steps as before.
-        still: sweeps of a model that is held still before it is measured, and while it is.
+        memory: of the running mean of the persistent chains' frequencies; where its Pearson is the
+            target, chains start anew, and again after half as many steps as before.
+        anew: sweeps of chains that start anew at independent positions before they are measured.
         steps: at most.
         every: steps from one look at Pearson to the next.
     """
@@ -51,23 +53,33 @@ class BoltzmannSettings:
     target: float = 0.95
     chains: int = 2000
     sweeps: int = 3
-    rate: float = 0.05
-    decay: float = 20.0
+    rate: float = 0.1
+    decay: float = 40.0
     floor: float = 0.01
     l2: float = 0.0
     memory: float = 0.8
-    still: int = 20
+    anew: int = 100
     steps: int = 2000
     every: int = 10
 
 
 class Learned(NamedTuple):
-    """A model, the Pearson correlation reached, the steps, and whether it is the target."""
+    """A model, the Pearson of chains that start anew, the steps, and whether it is the target."""
 
     model: Potts
     pearson: float
     steps: int
     converged: bool
+
+
+class _Data(NamedTuple):
+    """Frequencies, and the modes of scaled letters whose variance is above that of a free one."""
+
+    single: Float[Array, "L q"]
+    pairs: Float[Array, "L q L q"]
+    scale: Float[Array, " Lq"]
+    modes: Float[Array, "Lq M"]
+    variance: Float[Array, " M"]
 
 
 class _State(NamedTuple):
@@ -94,24 +106,23 @@ def boltzmann_potts(
     """
     settings = settings or BoltzmannSettings()
     _check(found, settings)
-    single = jnp.asarray(found.single, jnp.float32)
-    pairs = jnp.asarray(found.pairs, jnp.float32)
-    key = jax.random.key(seed)
-    state = _start(single, settings.chains, key)
+    data, key = _data_of(found, settings.floor), jax.random.key(seed)
+    state = _start(data.single, settings.chains, key)
     done, pearson, reached, again = 0, 0.0, False, 0
     while done < settings.steps and not reached:
         key, now, later = jax.random.split(key, 3)
-        state = _learn(state, single, pairs, now, settings)
+        state = _learn(state, data, now, settings)
         done += settings.every
-        pearson = float(_pearson(single, pairs, state.mean, settings.memory**done))
+        pearson = float(_pearson(data, state.mean, settings.memory**done))
         if not np.isfinite(pearson):
             raise UndirectedError("boltzmann_potts: learning diverged; pass a smaller rate")
         if (pearson >= settings.target and done >= again) or done >= settings.steps:
-            mean, x = _hold_still(state, later, settings.still)
+            state = state._replace(x=_anew(state.x, data.single, later))
+            mean, x = _look(state, later, settings.anew)
             state = state._replace(x=x)
-            pearson = float(_pearson(single, pairs, mean, 0.0))
+            pearson = float(_pearson(data, mean, 0.0))
             reached = pearson >= settings.target
-            again = done + done // 2  # the moving chains flattered it: not at once again
+            again = done + done // 2  # persistent chains flattered it: not at once again
         if progress is not None:
             progress(done, pearson)
     model = Potts.dense(np.asarray(state.fields), np.asarray(state.couplings)).zero_sum()
@@ -140,6 +151,16 @@ def pearson_of(
     return float(_correlation(first, second))
 
 
+def _data_of(found: Frequencies, floor: float) -> _Data:
+    from scipy.linalg import eigh
+
+    scale = (found.single.reshape(-1) ** 2 + floor) ** -0.25
+    scaled = scale[:, None] * found.connected.reshape(len(scale), -1) * scale
+    variance, modes = eigh(scaled.astype(np.float32), subset_by_value=(1.0, np.inf))
+    parts = (found.single, found.pairs, scale, modes, variance)
+    return _Data(*(jnp.asarray(part, jnp.float32) for part in parts))
+
+
 @partial(jax.jit, static_argnames="chains")
 def _start(single: Array, chains: int, key: Key[Array, ""]) -> _State:
     (length, q), x = single.shape, profile_chains(single, chains, key)
@@ -149,52 +170,74 @@ def _start(single: Array, chains: int, key: Key[Array, ""]) -> _State:
 
 
 @partial(jax.jit, static_argnames="settings", donate_argnums=0)
-def _learn(
-    state: _State, single: Array, pairs: Array, key: Key[Array, ""], settings: BoltzmannSettings
-) -> _State:
+def _learn(state: _State, data: _Data, key: Key[Array, ""], settings: BoltzmannSettings) -> _State:
     """So many steps as lie between two looks."""
-    length, q = single.shape
-    apart = (1 - jnp.eye(length))[:, None, :, None]
-    product = jnp.multiply.outer(single, single)
+    length, q = data.single.shape
+    single, pairs = data.single.reshape(-1), data.pairs.reshape(length * q, -1)
+    apart = jnp.repeat(jnp.repeat(1 - jnp.eye(length), q, 0), q, 1)
+    root = jax.lax.rsqrt(single + settings.floor)
+    roots = apart * jax.lax.rsqrt(jnp.outer(single, single) + settings.floor)
 
     def step(k: Array, state: _State) -> _State:
         fields, couplings, x, mean, steps = state
         x = sweeps(fields, couplings, x, jax.random.fold_in(key, k), settings.sweeps)
         now = jnp.dot(x, x.T, precision=EXACT) / x.shape[1]
-        lack = single - jnp.diagonal(now).reshape(length, q)
+        lack = single - jnp.diagonal(now)
         # Correlations about the data's means: a step of the couplings leaves the means alone.
-        slope = pairs - now.reshape(pairs.shape) - jnp.multiply.outer(single, lack)
-        slope = slope - jnp.multiply.outer(lack, single)
-        rate = settings.rate / (1 + steps / settings.decay)
-        move = rate * apart * (slope / (product + settings.floor) - settings.l2 * couplings)
-        shift = jnp.tensordot(move, single, 2, precision=EXACT)
-        fields = fields + rate * lack / (single + settings.floor) - shift
+        slope = pairs - now - jnp.outer(single, lack) - jnp.outer(lack, single)
+        damp, rate = _damping(data, x), settings.rate / (1 + steps / settings.decay)
+        move = roots * damp(damp(roots * slope).T) - settings.l2 * couplings.reshape(now.shape)
+        shift = root * damp(root * lack) - jnp.dot(move, single, precision=EXACT)
         mean = settings.memory * mean + (1 - settings.memory) * now
-        return _State(fields, couplings + move, x, mean, steps + 1)
+        fields = fields + rate * shift.reshape(fields.shape)
+        couplings = couplings + rate * move.reshape(couplings.shape)
+        return _State(fields, couplings, x, mean, steps + 1)
 
     return jax.lax.fori_loop(0, settings.every, step, state)
 
 
+def _damping(data: _Data, x: Float[Array, "Lq B"]) -> Callable[[Array], Array]:
+    """Divides the part of a slope along each mode by its standard deviations in data and chains."""
+    scaled = data.scale[:, None] * (x - data.single.reshape(-1, 1))
+    variance = jnp.square(jnp.dot(data.modes.T, scaled, precision=EXACT)).mean(1)
+    lost = data.modes * (1 - jax.lax.rsqrt(data.variance * jnp.maximum(variance, 1)))[None]
+
+    def damp(slope: Float[Array, "Lq N"]) -> Float[Array, "Lq N"]:
+        part = jnp.dot(data.modes.T, slope, precision=EXACT)
+        return slope - jnp.dot(lost, part, precision=EXACT)
+
+    return damp
+
+
 @jax.jit
-def _hold_still(state: _State, key: Key[Array, ""], still: int) -> tuple[Array, Array]:
+def _anew(
+    x: Float[Array, "Lq B"], single: Float[Array, "L q"], key: Key[Array, ""]
+) -> Float[Array, "Lq B"]:
+    """As many chains as x at independent positions: x itself may lag far behind the model."""
+    return profile_chains(single, x.shape[1], key)
+
+
+@jax.jit
+def _look(state: _State, key: Key[Array, ""], burn: int) -> tuple[Array, Array]:
     """Mean pair frequencies of the chains of a model that does not move, and where they end."""
-    fields, couplings, x = state.fields, state.couplings, state.x
+    fields, couplings = state.fields, state.couplings
 
     def look(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         total, x = carry
-        x = sweeps(fields, couplings, x, jax.random.fold_in(key, k), still // LOOKS + 1)
+        x = sweeps(fields, couplings, x, jax.random.fold_in(key, k), APART)
         return total + jnp.dot(x, x.T, precision=EXACT) / (LOOKS * x.shape[1]), x
 
-    x = sweeps(fields, couplings, x, key, still)
+    x = sweeps(fields, couplings, state.x, jax.random.fold_in(key, LOOKS), burn)
     return jax.lax.fori_loop(0, LOOKS, look, (jnp.zeros_like(state.mean), x))
 
 
 @jax.jit
-def _pearson(single: Array, pairs: Array, mean: Array, lacking: float) -> Array:
+def _pearson(data: _Data, mean: Array, lacking: float) -> Array:
     """Of a mean of pair frequencies whose weights sum to 1 - lacking."""
     mean = mean / (1 - lacking)
-    there = jnp.diagonal(mean).reshape(single.shape)
-    return _correlation(_connected(single, pairs), _connected(there, mean.reshape(pairs.shape)))
+    there = jnp.diagonal(mean).reshape(data.single.shape)
+    wanted = _connected(data.single, data.pairs)
+    return _correlation(wanted, _connected(there, mean.reshape(data.pairs.shape)))
 
 
 def _connected(single: Array, pairs: Array) -> Array:

@@ -168,6 +168,7 @@ def fit_family(
         found = frequencies(alignment.states, q, weights, share)
         learned = boltzmann_potts(found, settings, seed, progress)
         notes |= {"pearson": learned.pearson, "steps": learned.steps}
+        notes |= {"converged": learned.converged}
         return FamilyModel(learned.model, alignment.letters, notes)
     best = fit_pairwise(alignment.states, q, weights, method, Penalty(l2, l2), progress=progress)
     notes |= {"steps": best.iterations, "converged": best.converged, "objective": best.value}
