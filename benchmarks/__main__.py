@@ -8,8 +8,8 @@ about twenty-five. Close what else runs on the machine first.
 `python -m benchmarks tables` is about how well the default settings learn binary tables, and
 `python -m benchmarks imputation` about how well hidden cells are filled in; `python -m benchmarks
 mixing` is about how fast chains forget, `python -m benchmarks partition` about log Z, `python -m
-benchmarks discs` about kernels on the tasks of DISCS, `python -m benchmarks spin_glass` about
-ground states.
+benchmarks discs` about kernels on the tasks of DISCS, `python -m benchmarks rbm_kernels` about
+kernels that train an RBM, `python -m benchmarks spin_glass` about ground states.
 """
 
 import argparse
@@ -34,6 +34,7 @@ CHOICES = (
     "families",
     "spin_glass",
     "discs",
+    "rbm_kernels",
 )
 QUICK = {"repeats": 3, "seconds": 2.0}
 FULL = {"repeats": 15, "seconds": 20.0}

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import undirected as un
+from benchmarks import rbm_kernels
 from benchmarks.environments import prepare
 from benchmarks.saving import docs_page, make_record, others, save
 from undirected.core.layout import to_units
@@ -325,12 +326,15 @@ sampling is one, on the Potts lattice one for each of its two colours. A step of
 sampler draws one variable, one of its block Gibbs sampler two. Chains of an RBM move hidden units
 too, those of DISCS have summed them out. DISCS runs on jax 0.4.25, and is given binary states as
 floating point numbers: of whole numbers it computes energies of lattices that are cut down to
-whole ones. Other programs ran on the machine. The numbers are those of the committed record; this
-page is written from it by
-`python -m benchmarks.page results/benchmarks/discs-full.json --docs docs/discs.md`.
+whole ones. Other programs ran on the machine. The numbers are those of the committed records; this
+page is written from them by
+
+```text
+python -m benchmarks.page results/benchmarks/{discs,rbm_kernels}-full.json --docs docs/discs.md
+```
 """
 
 
-def markdown(record: Mapping[str, Any]) -> str:
-    """The page of the documentation, written from the record."""
-    return docs_page(TITLE, INTRODUCTION, record)
+def markdown(record: Mapping[str, Any], training: Mapping[str, Any]) -> str:
+    """The page of the documentation, written from two records: of draws, and of training."""
+    return f"{docs_page(TITLE, INTRODUCTION, record)}\n{rbm_kernels.part(training)}"

@@ -35,10 +35,11 @@ def markdown_of(records: Sequence[Mapping[str, Any]]) -> str:
     from benchmarks.uai import page as uai  # which draws with what is here
 
     name = records[0]["experiment"].split("/")[-1]
-    several = {"families": families, "growth": growth, "mixing": physics, "uai": uai}
+    several = {"discs": discs, "families": families, "growth": growth}
+    several |= {"mixing": physics, "uai": uai}
     if name in several:
         return several[name].markdown(*records)
-    own = {"tables": tables, "imputation": imputation, "discs": discs}
+    own = {"tables": tables, "imputation": imputation}
     return own[name].markdown(records[0]) if name in own else markdown(records)
 
 

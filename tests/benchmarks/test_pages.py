@@ -10,7 +10,7 @@ from benchmarks.uai.page import family_lines
 ROOT = Path(__file__).parents[2]
 PAGES = {
     "density": ["tables-full"],
-    "discs": ["discs-full"],
+    "discs": ["discs-full", "rbm_kernels-full"],
     "imputation": ["imputation-full"],
     "uai": ["uai-20s", "uai-60s"],
     "proteins": ["families-full"],
