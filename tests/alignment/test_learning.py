@@ -154,6 +154,14 @@ def test_steps_are_divided_by_the_variances_of_collective_modes():
     np.testing.assert_allclose(damp(jnp.asarray(slope, jnp.float32)), wanted, atol=1e-4)
 
 
+def test_fewer_chains_than_letters_learn_at_a_slower_pace():
+    settings = BoltzmannSettings(chains=100, rate=0.2, decay=10.0)
+    many = [boltzmann._rate(jnp.array(steps), settings, 100) for steps in (0.0, 10.0, 30.0)]
+    np.testing.assert_allclose(many, [0.2, 0.1, 0.05], rtol=1e-6)
+    few = [boltzmann._rate(jnp.array(steps), settings, 200) for steps in (0.0, 20.0, 60.0)]
+    np.testing.assert_allclose(few, [0.1, 0.05, 0.025], rtol=1e-6)
+
+
 def test_pearson_is_that_of_numpy():
     data, other = (exact_frequencies(random_model(seed=seed)) for seed in (0, 1))
     i, j = np.triu_indices(LENGTH, 1)

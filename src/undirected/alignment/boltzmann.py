@@ -39,7 +39,8 @@ class BoltzmannSettings:
             that start anew, at which learning stops.
         chains: number of chains.
         sweeps: of all chains, at every step.
-        rate: of the first steps.
+        rate: of the first steps; less, and for longer, where there are fewer chains than letters at
+            all positions together, since their noise would freeze the model.
         decay: steps after which the rate is half of the first.
         floor: added to f_i(a) f_j(b), by which a step is divided.
         l2: shrinks couplings.
@@ -53,8 +54,8 @@ class BoltzmannSettings:
     target: float = 0.95
     chains: int = 2000
     sweeps: int = 3
-    rate: float = 0.1
-    decay: float = 40.0
+    rate: float = 0.08
+    decay: float = 50.0
     floor: float = 0.01
     l2: float = 0.0
     memory: float = 0.8
@@ -185,7 +186,7 @@ def _learn(state: _State, data: _Data, key: Key[Array, ""], settings: BoltzmannS
         lack = single - jnp.diagonal(now)
         # Correlations about the data's means: a step of the couplings leaves the means alone.
         slope = pairs - now - jnp.outer(single, lack) - jnp.outer(lack, single)
-        damp, rate = _damping(data, x), settings.rate / (1 + steps / settings.decay)
+        damp, rate = _damping(data, x), _rate(steps, settings, len(single))
         move = roots * damp(damp(roots * slope).T) - settings.l2 * couplings.reshape(now.shape)
         shift = root * damp(root * lack) - jnp.dot(move, single, precision=EXACT)
         mean = settings.memory * mean + (1 - settings.memory) * now
@@ -194,6 +195,11 @@ def _learn(state: _State, data: _Data, key: Key[Array, ""], settings: BoltzmannS
         return _State(fields, couplings, x, mean, steps + 1)
 
     return jax.lax.fori_loop(0, settings.every, step, state)
+
+
+def _rate(steps: Float[Array, ""], settings: BoltzmannSettings, letters: int) -> Float[Array, ""]:
+    pace = min(1.0, settings.chains / letters)
+    return pace * settings.rate / (1 + pace * steps / settings.decay)
 
 
 def _damping(data: _Data, x: Float[Array, "Lq B"]) -> Callable[[Array], Array]:
