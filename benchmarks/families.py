@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.environments import prepare
-from benchmarks.saving import make_record, save
+from benchmarks.saving import Kept, make_record, others, save
 from undirected.alignment import (
     BoltzmannSettings,
     FamilyModel,
@@ -39,7 +39,7 @@ from undirected.alignment import (
 from undirected.alignment.boltzmann import profile_chains
 from undirected.alignment.sequences import Alignment
 from undirected.data.cache import find
-from undirected.experiments.record import Row, read
+from undirected.experiments.record import Row
 from undirected.ops.dense_potts import sweeps
 
 ARCHIVE = "families.tar.xz"
@@ -80,21 +80,17 @@ def main(quick: bool, only: str, out: Path) -> None:
             if only not in f"{family} {method}" or (method == PEER and place):
                 continue
             began = time.process_time()
-            found, said = measure(family, method, size, earlier(file, family, method)[0])
+            found, said = measure(family, method, size, earlier(file, family, method).rows)
             rows, notes, seconds = earlier(file, family, method)  # another run may have written
             seconds += time.process_time() - began
             write(rows + found, notes + said, profile, seconds, file)
 
 
-def earlier(file: Path, family: str, method: str) -> tuple[list[Row], list[str], float]:
-    """Rows, notes and seconds of the other runs in a record; nothing where there is none."""
-    if not file.is_file():
-        return [], [], 0.0
-    record = read(file)
-    rows = [row for row in record.rows if (row.case, row.method) != (family, method)]
-    start = f"{family}, {method}:"
-    notes = [note for note in record.notes if not note.startswith((start, "Goal"))]
-    return rows, notes, record.seconds
+def earlier(file: Path, family: str, method: str) -> Kept:
+    """What a record has of the other runs."""
+    kept = others(file, [family], [method])
+    own = f"{family}, {method}:", "Goal"
+    return kept._replace(notes=[note for note in kept.notes if not note.startswith(own)])
 
 
 def write(rows: list[Row], notes: list[str], profile: str, seconds: float, file: Path) -> None:
