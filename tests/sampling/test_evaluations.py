@@ -147,7 +147,9 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("group", [Counted, CountedPairs])
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize(
+    "kernel", KERNELS, ids=[f"{i}-{type(k).__name__}" for i, k in enumerate(KERNELS)]
+)
 def test_kernels_compute_what_they_say(kernel, group):
     model = ring(group)
     assert counted(kernel, model) == kernel.evaluations(model)
