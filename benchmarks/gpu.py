@@ -176,10 +176,8 @@ def bp_variants(T: int, B: int) -> dict[str, Callable[[], Callable]]:
         variants[name] = lambda o=options: partial(on_the_chip, o)
     for tolerance in (None, 1e-3) if on_gpu else ():
         name = "on chip, as SumProduct would" + (", until settled" if tolerance else "")
-        variants[name] = lambda tolerance=tolerance: (
-            lambda *a: jax.vmap(
-                lambda w, r, c: on_chip.sum_product(w, r, c, T, tolerance)[1:3], (None, 0, 0)
-            )(*a)
+        variants[name] = lambda tolerance=tolerance: jax.vmap(
+            lambda w, r, c: on_chip.sum_product(w, r, c, T, tolerance)[1:3], (None, 0, 0)
         )
     return variants
 

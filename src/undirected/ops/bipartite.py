@@ -22,7 +22,6 @@ GROUP = 16
 NARROWEST = 16
 """Neighbouring columns that are multiplied with others at a time, so that vectors are full."""
 
-Start = tuple[Float[Array, "a b"], Float[Array, " a"], Float[Array, " b"]]
 Loop = tuple[
     Float[Array, "a b"], Float[Array, " a"], Float[Array, " b"], Float[Array, ""], Int[Array, ""]
 ]
@@ -54,7 +53,6 @@ def sum_product(
     tolerance: float | None,
     damping: float,
     gentle: bool,
-    start: Start | None = None,
 ) -> Loop:
     """Log messages into the rows, sums of messages at rows and columns, last change, iterations.
 
@@ -62,7 +60,7 @@ def sum_product(
     <= GENTLE where `gentle`, which takes one logarithm per `GROUP` messages: for CPUs, on a GPU a
     logarithm per message costs less. Then both sides are filled up with units of weight 0 to whole
     groups, whose ratios stay 1. Damping keeps a share of the old log message, and needs a second
-    array. `start`, with no damping, goes on from the ratios into the rows and both sums.
+    array.
     """
     a, b = weight.shape
     more = (-a % group_size(a, 0), -b % group_size(b, 1)) if gentle else (0, 0)
@@ -85,9 +83,7 @@ def sum_product(
         return (down, ratio, to_rows, to_cols), moved
 
     neutral = jnp.exp(0.5 * weight)  # half the weight, as if the sender preferred no state
-    if start is None:
-        start = neutral, 0.5 * weight.sum(1), 0.5 * weight.sum(0)
-    first = (neutral if damping else None, *start)
+    first = neutral if damping else None, neutral, 0.5 * weight.sum(1), 0.5 * weight.sum(0)
     unroll = 2 if jax.default_backend() == "cpu" else 1  # on a GPU two take a sixth longer
     end, change, count = iterate(step, first, iterations, tolerance, unroll)
     return jnp.log(end[1])[:a, :b], end[2][:a], end[3][:b], change, count
