@@ -36,8 +36,6 @@ from undirected.sampling import BlockGibbs
 
 FULL = {"batch": 128, "shape": [784, 256], "iterations": 20, "chains": 10_000, "copy": 2**29}
 QUICK = {"batch": 4, "shape": [60, 20], "iterations": 5, "chains": 100, "copy": 2**20}
-CHUNK = 32
-"""Models whose messages fit the second-level cache together."""
 GATHERED = 10
 """Calls that are timed together, so that starting one costs little."""
 MAXIMA = [((200,), 500, 40), ((625,), 225, 10), ((900,), 100, 50), ((784, 500), 100, 100)]
@@ -129,24 +127,11 @@ def models(config: dict) -> tuple[np.ndarray, np.ndarray]:
 def bp_variants(T: int, B: int) -> dict[str, Callable[[], Callable]]:
     """Functions of (weights, row fields, column fields) that give the sums of the messages."""
 
-    def plain(gentle: bool, group: int) -> Callable:
-        def one(w: jax.Array, r: jax.Array, c: jax.Array) -> tuple:
-            return bipartite.sum_product(w, r, c, T, None, 0.0, gentle)[1:3]
+    def plain(w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
+        def one(r: jax.Array, c: jax.Array) -> tuple:
+            return bipartite.sum_product(w, r, c, T, None, 0.0, False)[1:3]
 
-        def all_(w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
-            kept, bipartite.GROUP = bipartite.GROUP, group
-            try:
-                return jax.vmap(one, (None, 0, 0))(w, rows, cols)
-            finally:
-                bipartite.GROUP = kept
-
-        return all_
-
-    def chunked(w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
-        work = partial(plain(False, 1), w)
-        parts = [a.reshape(-1, CHUNK, a.shape[1]) for a in (rows, cols)]
-        found = jax.lax.map(lambda part: work(*part), tuple(parts))
-        return tuple(a.reshape(B, -1) for a in found)
+        return jax.vmap(one)(rows, cols)
 
     def library(w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
         zero = RBM(w, jnp.zeros(len(w)), jnp.zeros(w.shape[1])).lower()
@@ -161,24 +146,20 @@ def bp_variants(T: int, B: int) -> dict[str, Callable[[], Callable]]:
         found = on_chip.run(w[None], rows[None], cols[None], bounds, None, **options)
         return found[1][0], found[2][0]
 
+    def settled(w: jax.Array, rows: jax.Array, cols: jax.Array) -> tuple:
+        return jax.vmap(lambda r, c: on_chip.sum_product(w, r, c, T, 1e-3)[1:3])(rows, cols)
+
     on_gpu = jax.default_backend() == "gpu"
     variants: dict[str, Callable[[], Callable]] = {
         "SumProduct under vmap": lambda: library,
-        "plain, a logarithm per message": lambda: plain(False, 16),
+        "array operations": lambda: plain,
     }
-    for group in (8, 16):
-        variants[f"plain, a logarithm per {group}"] = lambda group=group: plain(True, group)
-    if B % CHUNK == 0:
-        variants[f"plain, {CHUNK} models at a time"] = lambda: chunked
     for stripe, split, warps in ON_CHIP if on_gpu else []:
         name = f"on chip, {stripe} rows in {split[0]}x{split[1]} tiles, {warps} warps"
         options = {"stripe": stripe, "split": split, "warps": warps}
         variants[name] = lambda o=options: partial(on_the_chip, o)
-    for tolerance in (None, 1e-3) if on_gpu else ():
-        name = "on chip, as SumProduct would" + (", until settled" if tolerance else "")
-        variants[name] = lambda tolerance=tolerance: jax.vmap(
-            lambda w, r, c: on_chip.sum_product(w, r, c, T, tolerance)[1:3], (None, 0, 0)
-        )
+    if on_gpu:
+        variants["on chip, until settled"] = lambda: settled
     return variants
 
 
@@ -210,7 +191,7 @@ def max_product(run: Run, config: dict, bandwidth: float) -> None:
         if len(layers) == 1:
             w = np.triu(w, 1) + np.triu(w, 1).T
             plain, fused = symmetric_plain, max_product_gpu.symmetric_fused
-        forms = {"array operations": plain}
+        forms: dict[str, Callable] = {"array operations": plain}
         if jax.default_backend() == "gpu":
             forms["fused"] = fused
         states = []

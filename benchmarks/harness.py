@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks.environments import FOLDER, Environment, own, prepare
 
 OURS = "ours"
-PAUSE, SHORT = 0.15, 1.0
-"""Seconds between turns, and what counts as a short repetition."""
+PAUSE, SHORT, WARM = 0.15, 1.0, 0.1
+"""Seconds between turns, what counts as a short repetition, and how long such ones run untimed."""
 Arrays = Mapping[str, np.ndarray]
 Check = Callable[[Arrays, Arrays, Arrays], str]
 """Of the inputs, our answer and a peer's: what is wrong, empty where they agree."""
@@ -183,10 +183,13 @@ def _repeat(running: list[tuple[Entry, Timing, Process]], repeats: int, seconds:
 def _turn(process: Process, timing: Timing) -> None:
     """One repetition, after a pause in which threads of others fall asleep.
 
-    A short one is preceded by one that is not timed, so that caches are its own.
+    A short one is preceded by some that are not timed, so that caches are its own and its threads
+    are on cores of their own: fresh from sleep they begin on one.
     """
     time.sleep(PAUSE)
-    if timing.seconds and timing.seconds[-1] < SHORT:
+    began = time.perf_counter()
+    short = bool(timing.seconds) and timing.seconds[-1] < SHORT
+    while short and time.perf_counter() < began + WARM:
         process.ask(do="run")
     timing.seconds.append(process.ask(do="run")["seconds"])
 

@@ -112,7 +112,7 @@ INTRODUCTION = """\
 `make bench` runs this library beside what one would use instead, on the same inputs, in one run:
 repetitions are interleaved, every contestant has a process and every peer an environment of its
 own, answers are compared, compilation is timed apart. A turn begins with a pause, in which the
-threads of others fall asleep, and where it is short with a run that is not timed.
+threads of others fall asleep, and where it is short with runs that are not timed.
 `make bench ARGS=--quick` takes under five minutes once the peers are installed.
 The numbers below are those of the committed record; this page is written from it by
 `python -m benchmarks.page results/benchmarks/*.json --docs docs/speed.md`.

@@ -87,3 +87,20 @@ def susceptibility(given):
         return {"covariance": 0.5 * (M + M.T)}
 
     return run
+
+
+def pcd_products(given):
+    """The five matrix products of every update of an epoch, by the BLAS of NumPy."""
+    data, w = given["data"], given["w"]
+    rows = data.reshape(-1, int(given["batch"]), data.shape[1])
+    small = np.float32(1e-6)
+
+    def run():
+        weights, chain = w.copy(), rows[0] @ w
+        for v in rows:
+            visible = small * (chain @ weights.T)
+            chain = small * (visible @ weights)
+            weights += small * (v.T @ (v @ weights) - visible.T @ chain)
+        return {"nothing": weights[:1]}
+
+    return run

@@ -12,6 +12,7 @@ from undirected.core.numerics import (
     logsumexp,
     message,
     softplus,
+    sum_softplus,
 )
 
 
@@ -91,3 +92,29 @@ def test_this_jax_sums_products_right():
     got = jax.jit(lambda x: jax.vmap(energy)(jnp.asarray(scale, jnp.float32), x))(jnp.asarray(x))
     wanted = -np.einsum("bcv,b,vh,bch->bc", x[..., :10], scale, w, x[..., 10:])
     np.testing.assert_allclose(got, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 500])
+def test_softplus_summed_along_the_last_axis(n):
+    x = np.random.default_rng(n).normal(scale=8.0, size=(3, 4, n)).astype(np.float32)
+    found, slope = jax.value_and_grad(lambda x: (2.0 * sum_softplus(x)).sum())(jnp.asarray(x))
+    exact = np.logaddexp(0, x.astype(np.float64)).sum(-1)
+    np.testing.assert_allclose(sum_softplus(jnp.asarray(x)), exact, rtol=3e-7, atol=1e-6 * n)
+    np.testing.assert_allclose(found, 2 * exact.sum(), rtol=1e-6)
+    np.testing.assert_allclose(slope, 2 / (1 + np.exp(-x.astype(np.float64))), rtol=1e-6)
+
+
+def test_summed_softplus_of_what_is_large_and_of_what_is_no_number():
+    x = jnp.array([[1e9, 1.0], [-1e9, 0.0], [jnp.inf, 0.0], [-jnp.inf, 0.0], [jnp.nan, 0.0]])
+    found, two = np.asarray(sum_softplus(x)), np.log(2)
+    np.testing.assert_allclose(found, [1e9, two, np.inf, two, np.nan], rtol=1e-6)
+    assert (sum_softplus(jnp.zeros((2, 1000))) > 690).all()  # a product of all would overflow
+    slope = jax.grad(lambda x: sum_softplus(x).sum())(x[:4])
+    np.testing.assert_allclose(slope[:, 0], [1, 0, 1, 0])
+
+
+def test_summed_softplus_has_all_derivatives(x64):
+    x = jnp.linspace(-3.0, 3.0, 5)
+    second = jax.hessian(sum_softplus)(x)
+    on = 1 / (1 + np.exp(-np.asarray(x)))
+    np.testing.assert_allclose(second, np.diag(on * (1 - on)), atol=1e-12)

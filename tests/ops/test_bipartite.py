@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from undirected.core.potentials import shift
 from undirected.inference import MixedProduct, SumProduct
 from undirected.learning import stack
 from undirected.models import RBM
@@ -189,6 +190,38 @@ def test_models_that_are_no_numbers_say_so(monkeypatch):
     each = partial(on_chip.sum_product, iterations=4, tolerance=1e-3)
     found = jax.jit(jax.vmap(each, (None, 0, 0)))(w, rows.at[0, 0].set(jnp.nan), cols)
     assert np.isnan(found[3][0]) and np.isfinite(found[3][1])
+
+
+def test_the_kernel_is_written_for_gpus(monkeypatch):
+    """Programs that interpret well may still be none for a GPU."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    shapes = (3, 784, 256), (3, 10, 784), (3, 10, 256)
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    bounds = jax.ShapeDtypeStruct((3, 10), jnp.int32)
+    traced = jax.jit(partial(on_chip.run, tolerance=1e-3)).trace(*arrays, bounds)
+    assert "triton" in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+def test_sum_product_takes_the_kernel_where_it_fits(tolerance, monkeypatch):
+    ran, routine = in_one_tile(monkeypatch), SumProduct(6, tolerance)
+    models = stack([RBM.create(6, 4, seed=i, scale=scale) for i, scale in enumerate((0.3, 2.0))])
+    shifts = jax.random.normal(jax.random.key(0), (3, 10))
+
+    def beliefs():
+        def of(model, shifts):
+            found = routine.infer(shift(model.lower(), shifts), None)
+            return found.unary, found.log_z, found.factors[0].weight
+
+        return eqx.filter_vmap(lambda m: jax.vmap(lambda s: of(m, s))(shifts))(models)
+
+    plain = jax.jit(beliefs)()
+    assert not ran
+    monkeypatch.setattr(on_chip, "fits", lambda *shape: True)
+    on_the_chip = jax.jit(lambda: beliefs())()
+    assert ran
+    for a, b in zip(on_the_chip, plain, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3 if tolerance else 2e-5)
 
 
 def stacked(routine, models):

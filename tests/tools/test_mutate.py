@@ -45,3 +45,20 @@ def test_short_tests_come_first_up_to_the_budget():
     assert mutate.choose_tests({"a", "b", "c"}, seconds, 10.0) == (["b", "a"], 6.0)
     assert mutate.choose_tests({"c"}, seconds, 10.0) == (["c"], 50.0)
     assert mutate.choose_tests(set(), seconds) == ([], 0.0)
+
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.a.test_b" name="test_c[1]" time="2.5"/>
+<testcase classname="tests.a.test_b.TestD" name="test_e" time="0.5"/>
+<testcase classname="tests.a.test_b" name="test_f" time="1.0"><failure/></testcase>
+<testcase classname="tests.a.test_b" name="test_g" time="1.0"><skipped/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_tests_that_fail_by_themselves_judge_nothing(tmp_path):
+    report = tmp_path / "junit.xml"
+    report.write_text(REPORT)
+    seconds = mutate.durations(report)
+    assert seconds == {"tests/a/test_b.py::test_c[1]": 2.5, "tests/a/test_b.py::TestD::test_e": 0.5}
+    failing = {"tests/a/test_b.py::test_f"}
+    assert mutate.choose_tests(failing, seconds) == ([], 0.0)

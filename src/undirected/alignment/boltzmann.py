@@ -38,7 +38,8 @@ class BoltzmannSettings:
         target: the Pearson correlation of connected two-point correlations, of data and of chains
             that start anew, at which learning stops.
         chains: number of chains.
-        sweeps: of all chains, at every step.
+        sweeps: of all chains, at every step; twice as many from where chains that started anew
+            did not confirm the persistent ones.
         rate: of the first steps; less, and for longer, where there are fewer chains than letters at
             all positions together, since their noise would freeze the model.
         decay: steps after which the rate is half of the first.
@@ -108,28 +109,29 @@ def boltzmann_potts(
     settings = settings or BoltzmannSettings()
     _check(found, settings)
     data, key = _data_of(found, settings.floor), jax.random.key(seed)
-    state = _start(data.single, settings.chains, key)
+    state, sweeps_each = _start(data.single, settings.chains, key), settings.sweeps
     done, pearson, reached, again = 0, 0.0, False, 0
     while done < settings.steps and not reached:
         key, now, later = jax.random.split(key, 3)
-        state = _learn(state, data, now, settings)
+        state = _learn(state, data, now, sweeps_each, settings)
         done += settings.every
         pearson = float(_pearson(data, state.mean, settings.memory**done))
         if not np.isfinite(pearson):
             raise UndirectedError("boltzmann_potts: learning diverged; pass a smaller rate")
         if (pearson >= settings.target and done >= again) or done >= settings.steps:
-            state = state._replace(x=_anew(state.x, data.single, later))
-            mean, x = _look(state, later, settings.anew)
-            state = state._replace(x=x)
+            anew = profile_chains(data.single, settings.chains, later)
+            mean = _look(state, anew, later, settings.anew)
             pearson = float(_pearson(data, mean, 0.0))
             reached = pearson >= settings.target
-            again = done + done // 2  # persistent chains flattered it: not at once again
+            # Chains that flatter a model follow it too slowly. Nor ask again at once.
+            sweeps_each, again = 2 * sweeps_each, done + done // 2
         if progress is not None:
             progress(done, pearson)
     model = Potts.dense(np.asarray(state.fields), np.asarray(state.couplings)).zero_sum()
     return Learned(model, pearson, done, reached)
 
 
+@partial(jax.jit, static_argnames="chains")
 def profile_chains(
     single: Float[Array, "L q"], chains: int, key: Key[Array, ""]
 ) -> Float[Array, "Lq B"]:
@@ -171,8 +173,10 @@ def _start(single: Array, chains: int, key: Key[Array, ""]) -> _State:
 
 
 @partial(jax.jit, static_argnames="settings", donate_argnums=0)
-def _learn(state: _State, data: _Data, key: Key[Array, ""], settings: BoltzmannSettings) -> _State:
-    """So many steps as lie between two looks."""
+def _learn(
+    state: _State, data: _Data, key: Key[Array, ""], count: int, settings: BoltzmannSettings
+) -> _State:
+    """So many steps as lie between two looks, of so many sweeps each."""
     length, q = data.single.shape
     single, pairs = data.single.reshape(-1), data.pairs.reshape(length * q, -1)
     apart = jnp.repeat(jnp.repeat(1 - jnp.eye(length), q, 0), q, 1)
@@ -181,7 +185,7 @@ def _learn(state: _State, data: _Data, key: Key[Array, ""], settings: BoltzmannS
 
     def step(k: Array, state: _State) -> _State:
         fields, couplings, x, mean, steps = state
-        x = sweeps(fields, couplings, x, jax.random.fold_in(key, k), settings.sweeps)
+        x = sweeps(fields, couplings, x, jax.random.fold_in(key, k), count)
         now = jnp.dot(x, x.T, precision=EXACT) / x.shape[1]
         lack = single - jnp.diagonal(now)
         # Correlations about the data's means: a step of the couplings leaves the means alone.
@@ -216,16 +220,10 @@ def _damping(data: _Data, x: Float[Array, "Lq B"]) -> Callable[[Array], Array]:
 
 
 @jax.jit
-def _anew(
-    x: Float[Array, "Lq B"], single: Float[Array, "L q"], key: Key[Array, ""]
-) -> Float[Array, "Lq B"]:
-    """As many chains as x at independent positions: x itself may lag far behind the model."""
-    return profile_chains(single, x.shape[1], key)
-
-
-@jax.jit
-def _look(state: _State, key: Key[Array, ""], burn: int) -> tuple[Array, Array]:
-    """Mean pair frequencies of the chains of a model that does not move, and where they end."""
+def _look(
+    state: _State, x: Float[Array, "Lq B"], key: Key[Array, ""], burn: int
+) -> Float[Array, "Lq Lq"]:
+    """Mean pair frequencies of chains from x, of a model that does not move."""
     fields, couplings = state.fields, state.couplings
 
     def look(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -233,8 +231,8 @@ def _look(state: _State, key: Key[Array, ""], burn: int) -> tuple[Array, Array]:
         x = sweeps(fields, couplings, x, jax.random.fold_in(key, k), APART)
         return total + jnp.dot(x, x.T, precision=EXACT) / (LOOKS * x.shape[1]), x
 
-    x = sweeps(fields, couplings, state.x, jax.random.fold_in(key, LOOKS), burn)
-    return jax.lax.fori_loop(0, LOOKS, look, (jnp.zeros_like(state.mean), x))
+    x = sweeps(fields, couplings, x, jax.random.fold_in(key, LOOKS), burn)
+    return jax.lax.fori_loop(0, LOOKS, look, (jnp.zeros_like(state.mean), x))[0]
 
 
 @jax.jit

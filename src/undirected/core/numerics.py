@@ -8,9 +8,13 @@ from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from undirected.core.mesh import unit_parts
+
 CERTAIN = 1e9
 """Log-odds of hard evidence: far beyond any sum of fields, and finite so that 0 * CERTAIN is 0."""
 NEG_INF = -CERTAIN
+MOST = 98
+"""Numbers between 1/2 and 2 that share a logarithm: their product is far from float32's ends."""
 
 
 def softplus(x: Array, temperature: float | Array = 1.0) -> Array:
@@ -18,6 +22,37 @@ def softplus(x: Array, temperature: float | Array = 1.0) -> Array:
     if is_zero(temperature):
         return jnp.maximum(x, 0.0)
     return temperature * jax.nn.softplus(x / temperature)
+
+
+@jax.custom_jvp
+def sum_softplus(x: Float[Array, "*s n"]) -> Float[Array, "*s"]:
+    """sum_i log(1 + exp(x_i)) along the last axis.
+
+    softplus(x) = max(x, 0) - log(max(p, 1 - p)), p = sigmoid(x), which is the slope as well; few
+    logarithms are taken.
+    """
+    return _sum_softplus(x)[0]
+
+
+@sum_softplus.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    total, slope = _sum_softplus(primals[0])
+    return total, (slope * tangents[0]).sum(-1)
+
+
+def _sum_softplus(x: Float[Array, "*s n"]) -> tuple[Array, Array]:
+    """The sum, and its slopes in an array of their own: CPUs are slow at them inside products."""
+    p = jax.lax.optimization_barrier(jax.nn.sigmoid(x))
+    return jnp.maximum(x, 0.0).sum(-1) - sum_logs(jnp.maximum(p, 1 - p)), p
+
+
+def sum_logs(terms: Float[Array, "*s n"]) -> Float[Array, "*s"]:
+    """Sum of the logarithms of numbers between 1/2 and 2 along the last axis, few of them taken."""
+    *shape, n = terms.shape
+    # Units that are split over devices are not gathered for it.
+    groups = max(-(-n // MOST), 1) if unit_parts() == 1 else n
+    padded = jnp.pad(terms, [(0, 0)] * len(shape) + [(0, -n % groups)], constant_values=1)
+    return jnp.log(padded.reshape(*shape, groups, -1).prod(-1)).sum(-1)
 
 
 def logsumexp(x: Array, temperature: float | Array = 1.0, axis: int = -1) -> Array:

@@ -28,7 +28,7 @@ from undirected.factors.base import require
 from undirected.factors.wired import HARD
 from undirected.inference import mixed_messages
 from undirected.inference.base import Decoded, Inference
-from undirected.ops import bipartite, max_product
+from undirected.ops import bipartite, max_product, on_chip
 
 CACHE, MEMORY = 2**17, 2**29
 """Messages that `decode` keeps in flight at once, on a CPU and on an accelerator."""
@@ -176,6 +176,8 @@ class BeliefPropagation(Inference):
         def by_kernel(gentle: bool) -> Callable[[], bipartite.Loop]:
             bounds = self.iterations, self.tolerance, self.damping
             ends = fields[rows], fields[cols]
+            if gentle and not self.damping and on_chip.fits(*weight.shape):
+                return lambda: on_chip.sum_product(weight, *ends, *bounds[:2])
             # Groups of columns would not be those of a device.
             grouped = gentle and jax.default_backend() == "cpu" and unit_parts() == 1
             return lambda: bipartite.sum_product(weight, *ends, *bounds, grouped)

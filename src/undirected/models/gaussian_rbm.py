@@ -3,12 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.nn import softplus
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.numerics import row
+from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.factors import Bilinear, Squares
@@ -141,7 +140,7 @@ class GaussianRBM(eqx.Module):
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_h exp(-E(v, h))."""
-        return self._distance(v) - softplus(self.hidden_fields(v)).sum(-1)
+        return self._distance(v) - sum_softplus(self.hidden_fields(v))
 
     def independent(
         self,

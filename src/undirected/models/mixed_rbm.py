@@ -14,7 +14,7 @@ from undirected.core import rectified
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import CONTINUOUS, Block, Domain, Layout
 from undirected.core.line_density import log_probability
-from undirected.core.numerics import row
+from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.core.table_units import Kind, TableUnits
@@ -259,7 +259,7 @@ class MixedRBM(eqx.Module):
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_h exp(-E(v, h))."""
-        return self._alone(v) - softplus(self.hidden_fields(v)).sum(-1)
+        return self._alone(v) - sum_softplus(self.hidden_fields(v))
 
     def _alone(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """The energy of the visible units alone."""

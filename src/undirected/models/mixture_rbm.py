@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.numerics import row
+from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.core.units import draw
@@ -184,7 +184,7 @@ class MixtureRBM(eqx.Module):
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_{h, z} exp(-E): the mixture's part and that of the hidden units."""
         hidden, component = v @ self.weights, v @ self.components
-        experts = softplus(hidden + row(self.hidden_bias, hidden)).sum(-1)
+        experts = sum_softplus(hidden + row(self.hidden_bias, hidden))
         mixture = logsumexp(component + row(self.component_bias, component), -1)
         return -(v @ self.visible_bias) - experts - mixture
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.mesh import unit_parts
-from undirected.core.numerics import row
+from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.factors import Bilinear
@@ -137,7 +137,7 @@ class RBM(eqx.Module):
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_h exp(-E(v, h)) = -b' v - sum_j softplus(c_j + (W' v)_j)."""
-        return -(v @ self.visible_bias) - softplus(self.hidden_fields(v)).sum(-1)
+        return -(v @ self.visible_bias) - sum_softplus(self.hidden_fields(v))
 
     def log_odds(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
         """Field of each visible unit given all other visibles, hiddens summed out.
@@ -175,7 +175,7 @@ class RBM(eqx.Module):
         rest = v[..., :pixels] @ self.weights[:pixels]
         rest = rest + row(self.hidden_bias, rest)
         gain = jax.lax.map(
-            lambda weight: softplus(rest + row(weight, rest)).sum(-1), self.weights[pixels:]
+            lambda weight: sum_softplus(rest + row(weight, rest)), self.weights[pixels:]
         )
         fields = jnp.moveaxis(gain, 0, -1)
         return fields + row(self.visible_bias[pixels:], fields)

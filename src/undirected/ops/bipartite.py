@@ -37,7 +37,7 @@ def steepest(weight: Float[Array, "*batch a b"]) -> Float[Array, ""]:
 
 @jax.custom_batching.custom_vmap
 def _steepest(weight: Array) -> Float[Array, ""]:
-    return jnp.max(jnp.abs(weight), initial=0.0)
+    return jnp.maximum(weight.max(initial=0.0), -weight.min(initial=0.0))
 
 
 @_steepest.def_vmap
@@ -65,7 +65,9 @@ def sum_product(
     a, b = weight.shape
     more = (-a % group_size(a, 0), -b % group_size(b, 1)) if gentle else (0, 0)
     weight = jnp.pad(weight, ((0, more[0]), (0, more[1])))
-    odds = jnp.exp(weight)
+    # Half the weight, as if the sender preferred no state. XLA would take two exponentials.
+    neutral = jax.lax.optimization_barrier(jnp.exp(0.5 * weight))
+    odds = neutral * neutral
     row_fields = jnp.pad(row_fields, (0, more[0]))
     col_fields = jnp.pad(col_fields, (0, more[1]))
 
@@ -82,7 +84,6 @@ def sum_product(
         moved = jnp.maximum(largest(to_rows - at_rows), largest(to_cols - at_cols))
         return (down, ratio, to_rows, to_cols), moved
 
-    neutral = jnp.exp(0.5 * weight)  # half the weight, as if the sender preferred no state
     first = neutral if damping else None, neutral, 0.5 * weight.sum(1), 0.5 * weight.sum(0)
     unroll = 2 if jax.default_backend() == "cpu" else 1  # on a GPU two take a sixth longer
     end, change, count = iterate(step, first, iterations, tolerance, unroll)

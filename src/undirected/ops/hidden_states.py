@@ -6,10 +6,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from undirected.core.errors import UndirectedError
+from undirected.core.numerics import sum_logs
 
 MOST_HIDDEN = 20
-GROUP = 98
-"""Terms of at most 2 whose product shares a logarithm: 2^98 is far from the largest float32."""
 
 
 def log_z_over_hidden(
@@ -41,16 +40,12 @@ def _log_z(weights: Array, visible_bias: Array, hidden_bias: Array) -> Array:
 def _forward(weights: Array, visible_bias: Array, hidden_bias: Array) -> tuple[Array, tuple]:
     """log Z, and what is expected of W, b and c: one exponential an entry and few logarithms.
 
-    softplus(f) = max(f, 0) + log(1 + e), e = exp(-|f|) <= 1, so that products of up to `GROUP`
-    terms 1 + e stay finite and share a logarithm.
+    softplus(f) = max(f, 0) + log(1 + e), e = exp(-|f|) <= 1.
     """
-    V, H = weights.shape
-    h = _states(H, weights.dtype)
+    h = _states(weights.shape[1], weights.dtype)
     fields = h @ weights.T + visible_bias[None]
     small = jnp.exp(-jnp.abs(fields))
-    padded = jnp.pad(1 + small, ((0, 0), (0, -V % GROUP)), constant_values=1)
-    logs = jnp.log(padded.reshape(len(h), -1, GROUP).prod(2)).sum(1)
-    log_weights = h @ hidden_bias + jnp.maximum(fields, 0).sum(1) + logs
+    log_weights = h @ hidden_bias + jnp.maximum(fields, 0).sum(1) + sum_logs(1 + small)
     log_z = jax.nn.logsumexp(log_weights)
     on = jnp.where(fields > 0, 1, small) / (1 + small)
     share = jnp.exp(log_weights - log_z)

@@ -176,7 +176,9 @@ def _program(
     row_parts = [pl.ds(member * stripe + i * high, high) for i in range(split[0])]
     col_parts = [pl.ds(k * wide, wide) for k in range(split[1])]
     row_fields = [rows_ref[instance, part] for part in row_parts]
-    odds = odds_ref.at[own]
+
+    def odds(row, col) -> Array:
+        return odds_ref[own, row, col]
 
     def to_cols(messages: Tiles, at_rows: list[Array], moved: Array, t: Array) -> Tiles:
         """Send to the columns; hand in this stripe's part of their sums and how far it moved."""
@@ -209,9 +211,10 @@ def _program(
         moved = _distance(new_cols, at_cols)
         return messages, new_rows, new_cols, moved, t + 1, ended.astype(jnp.int32), late
 
-    start = tuple(tuple(jnp.sqrt(odds[r, c]) for c in col_parts) for r in row_parts)
+    start = tuple(tuple(jnp.sqrt(odds(r, c)) for c in col_parts) for r in row_parts)
     at_rows = [jnp.log(reduce(mul, line)).sum(1) for line in start]
-    messages = to_cols(start, at_rows, jnp.float32(jnp.inf), jnp.int32(0))
+    unread = at_rows[0].max()  # how far rows moved before the first iteration
+    messages = to_cols(start, at_rows, unread, jnp.int32(0))
     at_cols, _, late = meet(jnp.int32(0))
     moved = _distance(at_cols, [half_ref[own, part] for part in col_parts])
     ended = ((most <= 1) | (late > 0)).astype(jnp.int32)
@@ -240,7 +243,7 @@ def _each(messages: Tiles, odds, row_parts: list, col_parts: list, scales) -> Ti
         for k, col in enumerate(col_parts):
             down, up = scales(i, k)
             scaled = messages[i][k] * down
-            line.append((scaled + odds[row, col] * up) / (scaled + up))
+            line.append((scaled + odds(row, col) * up) / (scaled + up))
         renewed.append(tuple(line))
     return tuple(renewed)
 
