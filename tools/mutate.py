@@ -152,6 +152,8 @@ def cover(workers: int) -> tuple[dict[str, dict[int, list[str]]], dict[str, floa
     data.read()
     lines = {}
     for file in data.measured_files():
+        if "/src/" not in file:  # what tests write and import
+            continue
         by_line = data.contexts_by_lineno(file)
         tests = {n: [c.rsplit("|", 1)[0] for c in some if c] for n, some in by_line.items()}
         lines["src/" + file.rsplit("/src/", 1)[1]] = tests

@@ -102,7 +102,7 @@ def test_an_accelerator_finds_what_the_cpu_finds(kind, monkeypatch):
     assert abs(here.at.couplings).max() > 0.05
 
 
-def test_a_row_twice_is_a_row_of_twice_the_weight():
+def test_a_row_twice_is_a_row_of_twice_the_weight(x64):
     rng = np.random.default_rng(4)
     states = rng.integers(0, Q, (30, LENGTH))
     counts = rng.integers(1, 4, 30)
