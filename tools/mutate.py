@@ -4,8 +4,9 @@ Usage: python tools/mutate.py [--places 200] [--seed 0] [--workers 2] [--only PA
 
 Places are drawn from the rooms that compute: an operator, a comparison, a number or a loop in a
 function, never an annotation. At each, one mutation of cosmic-ray is drawn. The fast tests are run
-once with coverage, so that a mutant meets just the tests that come by its line, shortest first, up
-to BUDGET seconds of them. What is found is kept in build/mutate: the same command goes on.
+once with coverage, so that a mutant meets just the tests that come by its line (by its file, where
+an import runs the line), shortest first, up to BUDGET seconds of them. What is found is kept in
+build/mutate: the same command goes on.
 """
 
 import argparse
@@ -94,6 +95,12 @@ def draw(found: list[Mutation], places: int, seed: int) -> list[Mutation]:
     rng = random.Random(seed)
     chosen = rng.sample(sorted(by_place), min(places, len(by_place)))
     return [rng.choice(by_place[place]) for place in chosen]
+
+
+def passing_by(mutation: Mutation, lines: dict[str, dict[int, list[str]]]) -> set[str]:
+    """Tests that come by a line; of one that is run by an import, those that come by its file."""
+    of_file = lines.get(mutation.file, {})
+    return set(of_file.get(mutation.line, [])) or set().union(*of_file.values())
 
 
 def choose_tests(
@@ -213,9 +220,7 @@ def run(chosen: list[Mutation], workers: int) -> list[dict]:
     def work(mutation: Mutation) -> dict:
         if (key := json.dumps(asdict(mutation))) in done:
             return done[key]
-        tests, total = choose_tests(
-            set(lines.get(mutation.file, {}).get(mutation.line, [])), seconds
-        )
+        tests, total = choose_tests(passing_by(mutation, lines), seconds)
         copy = copies.get()
         try:
             verdict = judge(mutation, tests, total, copy) if tests else "survived: no test comes by"

@@ -62,3 +62,11 @@ def test_tests_that_fail_by_themselves_judge_nothing(tmp_path):
     assert seconds == {"tests/a/test_b.py::test_c[1]": 2.5, "tests/a/test_b.py::TestD::test_e": 0.5}
     failing = {"tests/a/test_b.py::test_f"}
     assert mutate.choose_tests(failing, seconds) == ([], 0.0)
+
+
+def test_constants_meet_the_tests_of_their_file():
+    lines = {"x.py": {1: [], 4: ["a"], 5: ["a", "b"]}, "y.py": {1: ["c"]}}
+    places = {1: {"a", "b"}, 4: {"a"}, 9: {"a", "b"}}
+    for line, wanted in places.items():
+        assert mutate.passing_by(mutate.Mutation("x.py", "op", 0, line, 0), lines) == wanted
+    assert mutate.passing_by(mutate.Mutation("z.py", "op", 0, 1, 0), lines) == set()
