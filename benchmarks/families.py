@@ -286,8 +286,8 @@ Frobenius norm of the couplings in the zero-sum gauge without the gap, less the 
 `pcd` divides the slope of every coupling by f(a) f(b) + 0.01, and along modes in which many
 positions vary together by the variances of data and chains, so that some tens of steps are enough;
 chains are swept as matrix products. It stops when chains that start anew from independent
-positions, 100 sweeps long, have the correlations of the data: `family.notes` has their Pearson and
-whether it `converged`.
+positions, 100 sweeps long, have the correlations of the data; where they do not yet, the persistent
+ones go on with twice the sweeps a step. `family.notes` has the Pearson and whether it `converged`.
 
 ## Three families
 """
