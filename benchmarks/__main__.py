@@ -125,6 +125,12 @@ def case_notes(case: Case, timings: list[Timing]) -> list[str]:
             notes.append(
                 f"{case.name}: {ratio:,.1f} times as fast as {name}; goal {goal:g}: {word}."
             )
+            if costs.get(case.floor, 0.0) > costs[name] / goal:
+                least = costs[name] / costs[case.floor]
+                notes.append(
+                    f"{case.name}: {name} takes {least:.1f} times as long as {case.floor} alone: "
+                    f"nothing that makes them so is {goal:g} times as fast."
+                )
     for name, goal in case.most.items():
         if name in costs:
             ratio = costs[OURS] / costs[name]

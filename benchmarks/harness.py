@@ -52,6 +52,8 @@ class Case:
     most: Mapping[str, float] = field(default_factory=dict)
     building_counts: bool = False
     """Whether building belongs to the time that is compared."""
+    floor: str = ""
+    """A contestant that does only what every other one has to do as well."""
 
 
 @dataclass

@@ -125,8 +125,8 @@ Where the speed comes from:
   own generator, which on a CPU takes ten times as long.
 - **Ising lattices** with equal couplings hold 32 spins in a word and draw them bit by bit.
 - **On a GPU** `SumProduct` keeps the messages of a batch of models in registers for all iterations:
-  they never touch the memory. Models of up to 1,024 by 256 units fit, with weights that all share or
-  some do, such as seeds that learn side by side; an instance stops when it has settled. Larger
+  they never touch the memory. Models of up to 1,024 by 256 units fit, with weights that all share,
+  or some do, such as seeds that learn side by side; an instance stops when it has settled. Larger
   models, and one alone, read and write each message once per half-sweep. The record below is of
   before: called by name, all iterations made.
 - **Max-product on a GPU** writes the messages of dense models every fifth round only. Each round

@@ -37,7 +37,8 @@ def _pcd(rows: int) -> Case:
     )
     goals = {"rbms": 2.5, "scikit-learn": 2.5}
     name = f"PCD epoch, {rows:,} rows of {V}, {H} hidden units, batches of 100"
-    return Case(name, inputs, entries, same_reconstruction, 1, goals, {PRODUCTS: 1.5})
+    most, floor = {PRODUCTS: 1.5}, PRODUCTS_BY_NUMPY
+    return Case(name, inputs, entries, same_reconstruction, 1, goals, most, floor=floor)
 
 
 def _query_training() -> Case:

@@ -81,6 +81,10 @@ def test_contestants_are_timed_and_compared(contestants, tmp_path):
     assert sum("gave no result" in note for note in notes) == 3
     assert any("goal 1.5: reached" in note for note in notes)
     assert any("goal 1e-09: not reached" in note for note in notes)
+    assert not any("nothing that makes them" in note for note in notes)
+    bound = replace(one, goals={"slow": 1e9}, floor=OURS)
+    notes = program.case_notes(bound, list(found.values()))
+    assert any("nothing that makes them so is 1e+09 times as fast" in note for note in notes)
 
 
 def test_a_slow_contestant_sits_out(contestants, tmp_path):

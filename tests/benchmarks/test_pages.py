@@ -9,6 +9,7 @@ from benchmarks.uai.page import family_lines
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
+    "speed": ["cpu-full", "gpu-full", "on-chip-full", "parts-full"],
     "density": ["tables-full"],
     "discs": ["discs-full", "rbm_kernels-full"],
     "imputation": ["imputation-full"],
