@@ -122,7 +122,9 @@ Where the speed comes from:
 - **Belief propagation** on a dense bipartite model keeps one array of odds ratios and renews it in
   place; a half-sweep is one division per message, and one logarithm per sixteen.
 - **Random numbers** are made inside the loop that uses them, by the same block function as JAX's
-  own generator, which on a CPU takes ten times as long.
+  own generator, which on a CPU takes ten times as long. On ARM two rows are made at once: a round
+  waits for the one before, and such a core has other work for half of that time only if it is given
+  some.
 - **Ising lattices** with equal couplings hold 32 spins in a word and draw them bit by bit.
 - **On a GPU** `SumProduct` keeps the messages of a batch of models in registers for all iterations:
   they never touch the memory. Models of up to 1,024 by 256 units fit, with weights that all share,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from undirected.core.random import gumbel, logistic, random_words, threefry
+from undirected.core import random
+from undirected.core.random import gumbel, logistic, random_words, threefry, uniform
 
 RATE = 1e-5
 
@@ -65,3 +66,39 @@ def test_keys_of_other_generators():
 
 
 WORDS = [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("noise", [uniform, logistic, gumbel])
+@pytest.mark.parametrize("shape", [(100, 200), (4, 5, 1000), (8, 2048)])
+def test_two_rows_at_once_have_the_same_numbers(noise, shape, monkeypatch):
+    """Alone and for several keys; the jitted functions are looked into, uncached."""
+    keys = jax.random.split(jax.random.key(3), 2)
+    draw = noise.__wrapped__
+    wanted = [one_by_one(monkeypatch, draw, key, shape) for key in keys]
+    drawn, by_two = [], random._by_two_rows
+    monkeypatch.setattr(random, "TWO_ROWS", True)
+    monkeypatch.setattr(random, "_by_two_rows", lambda *a: drawn.append(1) or by_two(*a))
+    close(jax.jit(lambda key: draw(key, shape))(keys[0]), wanted[0])
+    close(jax.vmap(lambda key: draw(key, shape))(keys), wanted)
+    assert len(drawn) == 2
+    draw(keys[0], (6, 5000))
+    draw(keys[0], (40, 40))
+    draw(keys[0], ())
+    assert len(drawn) == 2
+
+
+def test_two_rows_at_once_in_double_precision(x64, monkeypatch):
+    key, draw = jax.random.key(5), logistic.__wrapped__
+    wanted = one_by_one(monkeypatch, draw, key, (100, 200))
+    monkeypatch.setattr(random, "TWO_ROWS", True)
+    close(jax.jit(lambda: draw(key, (100, 200)))(), wanted)
+
+
+def close(found, wanted):
+    """Up to the rounding of a logarithm; other numbers would differ by much more."""
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+def one_by_one(monkeypatch, draw, key, shape):
+    monkeypatch.setattr(random, "TWO_ROWS", False)
+    return np.asarray(jax.jit(lambda: draw(key, shape))())

@@ -4,9 +4,14 @@ JAX's own generator runs as a computation by itself, which on a CPU takes many t
 a Gibbs sweep does with its numbers. Here the same block function, Threefry-2x32 with all its 20
 rounds (Salmon et al., 2011), is written out over a counter for every number, so that XLA puts it
 into one loop with its use. The numbers differ from those of `jax.random`, their quality does not.
+
+Each round waits for the one before, so that a core with a short memory of instructions idles for
+half of the time. There two rows are drawn at once: the same numbers in three fifths of the time.
 """
 
 import math
+import platform
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -16,10 +21,15 @@ from jax import lax
 from jaxtyping import Array, Float, Key, UInt
 
 from undirected.core.errors import UndirectedError
+from undirected.core.mesh import on_mesh
 
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 PARITY = 0x1BD11BDA
 ROUNDS = 20
+TWO_ROWS = platform.machine() in ("aarch64", "arm64")
+"""Whether the processor is of those on which two rows at once were measured to be faster."""
+FEWEST = 2**14
+"""Numbers for which that pays."""
 
 
 @partial(jax.jit, static_argnames="shape", inline=True)
@@ -52,25 +62,54 @@ def threefry(key: tuple[Array, Array], first: Array, second: Array) -> tuple[Arr
 @partial(jax.jit, static_argnames="shape", inline=True)
 def uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Uniform numbers inside (0, 1)."""
-    return _uniform(key, shape)[0]
+    return _noise(key, shape, lambda u, rest: u)
 
 
 @partial(jax.jit, static_argnames="shape", inline=True)
 def logistic(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Standard logistic noise: the log-odds of a uniform number."""
-    u, rest = _uniform(key, shape)
-    return jnp.log(u / rest)
+    return _noise(key, shape, lambda u, rest: jnp.log(u / rest))
 
 
 @partial(jax.jit, static_argnames="shape", inline=True)
 def gumbel(key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*shape"]:
     """Standard Gumbel noise."""
-    return -jnp.log(-jnp.log(_uniform(key, shape)[0]))
+    return _noise(key, shape, lambda u, rest: -jnp.log(-jnp.log(u)))
 
 
-def _uniform(key: Key[Array, ""], shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _noise(
+    key: Key[Array, ""], shape: tuple[int, ...], of: Callable[[Array, Array], Array]
+) -> Float[Array, "*shape"]:
+    """A function of a uniform number u and of 1 - u."""
+    rows = math.prod(shape[:-1])
+    large = bool(shape) and rows % 4 == 0 and rows * shape[-1] >= FEWEST
+    if TWO_ROWS and large and jax.default_backend() == "cpu" and not on_mesh():
+        return _by_two_rows(key, (rows, shape[-1]), of).reshape(shape)
+    return of(*_uniform(*random_words(key, shape)))
+
+
+def _by_two_rows(
+    key: Key[Array, ""], shape: tuple[int, int], of: Callable[[Array, Array], Array]
+) -> Float[Array, "rows columns"]:
+    """The same numbers, those of a row and of one in the other half as parts of a complex one.
+
+    A loop over two blocks of rows keeps XLA from taking the parts for two computations.
+    """
+    key_words, half, block = _two_words(key), shape[0] // 2, shape[0] // 4
+    row, column = (lax.broadcasted_iota(jnp.uint32, (block, shape[1]), axis) for axis in (0, 1))
+
+    def both(first: UInt[Array, ""]) -> Array:
+        starts = first, first + jnp.uint32(half)
+        words = [threefry(key_words, row + start, column) for start in starts]
+        return lax.complex(*(of(*_uniform(*pair)) for pair in words))
+
+    found = lax.map(both, jnp.arange(2, dtype=jnp.uint32) * jnp.uint32(block))
+    found = found.reshape(half, shape[1])
+    return jnp.concatenate([found.real, found.imag])
+
+
+def _uniform(first: UInt[Array, "*s"], second: UInt[Array, "*s"]) -> tuple[Array, Array]:
     """u and 1 - u, both exact, on a grid of 2^23 points inside (0, 1); 2^52 in float64."""
-    first, second = random_words(key, shape)
     if jnp.zeros(()).dtype == jnp.float64:
         word, digits = first.astype(jnp.uint64) << 20 | second.astype(jnp.uint64) >> 12, 52
     else:
