@@ -82,7 +82,7 @@ def _noise(
 ) -> Float[Array, "*shape"]:
     """A function of a uniform number u and of 1 - u."""
     rows = math.prod(shape[:-1])
-    large = bool(shape) and rows % 4 == 0 and rows * shape[-1] >= FEWEST
+    large = bool(shape) and rows % 2 == 0 and rows * shape[-1] >= FEWEST
     if TWO_ROWS and large and jax.default_backend() == "cpu" and not on_mesh():
         return _by_two_rows(key, (rows, shape[-1]), of).reshape(shape)
     return of(*_uniform(*random_words(key, shape)))
@@ -93,18 +93,19 @@ def _by_two_rows(
 ) -> Float[Array, "rows columns"]:
     """The same numbers, those of a row and of one in the other half as parts of a complex one.
 
-    A loop over two blocks of rows keeps XLA from taking the parts for two computations.
+    A loop that runs once, which XLA cannot know, keeps it from taking the parts for two
+    computations.
     """
-    key_words, half, block = _two_words(key), shape[0] // 2, shape[0] // 4
-    row, column = (lax.broadcasted_iota(jnp.uint32, (block, shape[1]), axis) for axis in (0, 1))
+    key_words, half = _two_words(key), shape[0] // 2
+    row, column = (lax.broadcasted_iota(jnp.uint32, (half, shape[1]), axis) for axis in (0, 1))
 
-    def both(first: UInt[Array, ""]) -> Array:
-        starts = first, first + jnp.uint32(half)
-        words = [threefry(key_words, row + start, column) for start in starts]
+    def both(_: Array, found: Array) -> Array:
+        words = [threefry(key_words, row + jnp.uint32(start), column) for start in (0, half)]
         return lax.complex(*(of(*_uniform(*pair)) for pair in words))
 
-    found = lax.map(both, jnp.arange(2, dtype=jnp.uint32) * jnp.uint32(block))
-    found = found.reshape(half, shape[1])
+    once = jnp.minimum(key_words[0] | 1, 1).astype(jnp.int32)
+    nothing = jnp.zeros((half, shape[1]), jnp.result_type(complex))
+    found = lax.fori_loop(0, once, both, nothing)
     return jnp.concatenate([found.real, found.imag])
 
 
