@@ -82,7 +82,7 @@ def _noise(
 ) -> Float[Array, "*shape"]:
     """A function of a uniform number u and of 1 - u."""
     rows = math.prod(shape[:-1])
-    large = bool(shape) and rows % 2 == 0 and rows * shape[-1] >= FEWEST
+    large = rows % 2 == 0 and rows * shape[-1] >= FEWEST
     if TWO_ROWS and large and jax.default_backend() == "cpu" and not on_mesh():
         return _by_two_rows(key, (rows, shape[-1]), of).reshape(shape)
     return of(*_uniform(*random_words(key, shape)))
