@@ -41,10 +41,11 @@ def test_places_are_drawn_once_each_and_the_same_by_seed():
 
 
 def test_short_tests_come_first_up_to_the_budget():
-    seconds = {"a": 5.0, "b": 1.0, "c": 50.0}
-    assert mutate.choose_tests({"a", "b", "c"}, seconds, 10.0) == (["b", "a"], 6.0)
-    assert mutate.choose_tests({"c"}, seconds, 10.0) == (["c"], 50.0)
-    assert mutate.choose_tests(set(), seconds) == ([], 0.0)
+    seconds = {"a": 5.0, "b": 1.0, "c": 50.0, "d": 2.0}
+    assert mutate.choose_tests([{"a", "b", "c"}], seconds, 10.0) == (["b", "a"], 6.0)
+    assert mutate.choose_tests([{"a", "c"}, {"b", "d"}], seconds, 7.5) == (["a", "b"], 6.0)
+    assert mutate.choose_tests([set(), {"c"}], seconds, 10.0) == (["c"], 50.0)
+    assert mutate.choose_tests([set()], seconds) == ([], 0.0)
 
 
 REPORT = """<testsuites><testsuite>
@@ -61,12 +62,17 @@ def test_tests_that_fail_by_themselves_judge_nothing(tmp_path):
     seconds = mutate.durations(report)
     assert seconds == {"tests/a/test_b.py::test_c[1]": 2.5, "tests/a/test_b.py::TestD::test_e": 0.5}
     failing = {"tests/a/test_b.py::test_f"}
-    assert mutate.choose_tests(failing, seconds) == ([], 0.0)
+    assert mutate.choose_tests([failing], seconds) == ([], 0.0)
 
 
-def test_constants_meet_the_tests_of_their_file():
+def test_tests_of_the_file_come_after_those_of_the_line():
+    """Line 1 is run by an import, line 9 by nothing."""
     lines = {"x.py": {1: [], 4: ["a"], 5: ["a", "b"]}, "y.py": {1: ["c"]}}
-    places = {1: {"a", "b"}, 4: {"a"}, 9: {"a", "b"}}
+    places = {1: (set(), {"a", "b"}), 4: ({"a"}, {"b"}), 9: (set(), {"a", "b"})}
     for line, wanted in places.items():
-        assert mutate.passing_by(mutate.Mutation("x.py", "op", 0, line, 0), lines) == wanted
-    assert mutate.passing_by(mutate.Mutation("z.py", "op", 0, 1, 0), lines) == set()
+        one = mutate.Mutation("x.py", "op", 0, line, 0)
+        assert mutate.passing_by(one, lines) == wanted
+        assert mutate.is_run(one, lines) == (line != 9)
+    elsewhere = mutate.Mutation("z.py", "op", 0, 1, 0)
+    assert mutate.passing_by(elsewhere, lines) == (set(), set())
+    assert not mutate.is_run(elsewhere, lines)
