@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import undirected as un
+from undirected.core.columns import listed
 
 COLUMNS = (
     un.Column("smokes", "binary", ("no", "yes"), missing=1),
@@ -106,3 +107,9 @@ def test_descriptions_of_something_else_are_refused():
         un.Schema(COLUMNS, label="id")
     with pytest.raises(un.UndirectedError, match="two columns are called 'age'"):
         un.Schema((COLUMNS[3], COLUMNS[3]))
+
+
+def test_dots_stand_for_names_that_are_left_out():
+    assert listed(["a"]) == "'a'"
+    assert listed(list("abcd")) == "'a', 'b', 'c', 'd'"
+    assert listed(list("abcde")) == "'a', 'b', 'c', 'd', ..."

@@ -52,8 +52,9 @@ def test_a_value_under_the_mask_is_0_or_1(value):
 def test_a_categorical_variable_has_one_state(states, words):
     mask = (np.arange(8) >= 5).astype(bool)
     x = np.array([0, 0, 0, 0, 0, *states], float)
-    with pytest.raises(UndirectedError, match=f"clamp: a variable of block 'b' {words}"):
-        clamp(P, jnp.asarray(mask), jnp.asarray(x))
+    for given in (x, np.stack([np.eye(8)[5], x])):
+        with pytest.raises(UndirectedError, match=f"clamp: a variable of block 'b' {words}"):
+            clamp(P, jnp.asarray(mask), jnp.asarray(given))
 
 
 def test_whole_numbers_and_truth_values_are_states():

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,6 +21,8 @@ from undirected.core.mesh import (
     place,
     place_chains,
     place_rows,
+    split_chains,
+    use_mesh,
 )
 from undirected.learning import fit
 
@@ -56,6 +59,35 @@ def test_arrays_go_to_a_mesh_and_come_back():
         assert back["n"] == 2
     assert np.asarray(place_rows(mesh, tree["rows"])).shape == (3, 2)
     assert not on_mesh()
+
+
+@pytest.mark.parametrize("count", [5, 6, 8])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_are_filled_up_with_the_last_one(monkeypatch, count, axis):
+    """Put together from the parts of four devices, which this process does not have."""
+
+    def put_together(shape, sharding, part):
+        found = np.full(shape, np.nan, np.float32)
+        for first in range(0, shape[axis], shape[axis] // 4):
+            at = [slice(None)] * len(shape)
+            at[axis] = slice(first, first + shape[axis] // 4)
+            found[tuple(at)] = part(tuple(at))
+        return found
+
+    monkeypatch.setattr(jax, "make_array_from_callback", put_together)
+    rows = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
+    wanted = np.concatenate([rows, rows[[-1] * (8 - count)]])
+    mesh: Any = jax.sharding.AbstractMesh((4,), ("rows",))
+    found = place_rows(mesh, rows if axis == 0 else rows.T, axis)
+    assert (np.asarray(found) == (wanted if axis == 0 else wanted.T)).all()
+
+
+def test_the_arrays_of_chains_are_split_and_the_rest_is_left_to_xla():
+    state = {"x": np.zeros((400, 3)), "weights": np.zeros((5, 2)), "step": np.zeros(())}
+    with use_mesh(un.device_mesh(1)):
+        program = jax.make_jaxpr(split_chains)(state)
+    split = [e for e in program.eqns if e.primitive.name == "sharding_constraint"]
+    assert [e.outvars[0].aval.shape for e in split] == [(400, 3)]
 
 
 def test_what_is_no_mesh_is_refused():

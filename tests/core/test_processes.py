@@ -3,11 +3,13 @@
 import shutil
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from tests.launch import launch
 from tests.process_program import arrays, run
+from undirected.core import agreement
 from undirected.core.errors import UndirectedError
 from undirected.core.processes import join_processes
 
@@ -52,3 +54,21 @@ def test_half_an_environment_is_refused(monkeypatch):
 def test_a_process_alone_joins_nobody(monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "1")
     assert not join_processes()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_second_call_says_again_whether_there_are_others(monkeypatch, count):
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(jax, "process_count", lambda: count)
+    assert join_processes() == (count > 1)
+
+
+def test_fewer_items_than_processes_are_found_by_every_process(monkeypatch):
+    """The third of three processes has no item of its own; it asks nobody, and finds both."""
+    monkeypatch.setattr(agreement, "shared", lambda mesh: True)
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(jax, "process_index", lambda: 2)
+    items = np.array([[1.0, 2.0], [3.0, 5.0]])
+    sums, first = agreement.share_out(None, items, lambda row: (row.sum(), row[:1]))
+    assert (sums == [3, 8]).all()
+    assert (first == [[1], [3]]).all()

@@ -454,6 +454,9 @@ def test_bad_paths_are_refused(rbm, key):
     model, _ = rbm
     with pytest.raises(UndirectedError, match="path is a RBM; pass ModelPath"):
         ais(model, BlockGibbs(), key)
+    for half in ("base", "target"):
+        with pytest.raises(UndirectedError, match="path is a SimpleNamespace; pass ModelPath"):
+            ais(SimpleNamespace(**{half: model}), BlockGibbs(), key)
     with pytest.raises(UndirectedError, match="base has couplings"):
         ais(ModelPath(model, model), BlockGibbs(), key)
     with pytest.raises(UndirectedError, match="differ in layout"):

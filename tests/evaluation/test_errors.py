@@ -1,3 +1,5 @@
+from dataclasses import FrozenInstanceError
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -64,6 +66,13 @@ def test_intersection_over_union():
     target = np.array([[0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 0, 0]])
     found = intersection_over_union(predicted, target)
     assert found.mean == pytest.approx((1 / 3 + 1 + 0) / 3)
+
+
+def test_an_estimate_is_a_value_that_does_not_change():
+    one, same = (error_rate([[1, 0], [1, 1]], [[1, 1], [1, 1]]) for _ in range(2))
+    assert {one, same} == {one}
+    with pytest.raises(FrozenInstanceError):
+        one.mean = 0.0  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_bad_input_is_refused():

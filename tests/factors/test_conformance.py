@@ -41,6 +41,7 @@ GROUPS = [
     "symmetric loop",
     "edges",
     "tables",
+    "mixed tables",
     "or",
     "pool",
     "counts",
@@ -89,6 +90,7 @@ def test_every_group_has_a_row():
     built = {type(model_of(name).factors[0]) for name in ROWS} | {Squares}
     public = {c for c in vars(factors).values() if isinstance(c, type) and issubclass(c, Factor)}
     assert public - {Factor, factors.Wired} == built
+    assert {type(model_of(name).factors[0]) for name in GROUPS} | {Squares} == built
 
 
 # What a group says of itself.

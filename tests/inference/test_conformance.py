@@ -23,6 +23,7 @@ from undirected.inference import (
     Transfer,
 )
 from undirected.models import RBM, FactorGraph, Ising, discrete
+from undirected.ops import max_product
 
 pytestmark = pytest.mark.usefixtures("x64")
 TREES = ["tree_ising", "star_ising"]
@@ -255,6 +256,35 @@ def test_mean_field_is_a_bound_and_a_fixed_point(name):
     assert bool(beliefs.converged)
     value = float(eqx.filter_jit(inner)(p, beliefs))
     assert float(beliefs.log_z) > value
+
+
+def test_mean_field_moves_the_spins_of_one_colour_together():
+    """On a path the even spins, then the odd ones: two steps a sweep, however long the path is."""
+    J, h = np.array([0.9, -0.7, 1.1, 0.8]), np.array([0.3, -0.2, 0.4, 0.1, -0.5])
+    model = Ising.from_spins(
+        jnp.asarray(J), jnp.asarray(h), from_edges(5, [[0, 1], [1, 2], [2, 3], [3, 4]])
+    )
+    spins = np.tanh(h)
+    for first in (0, 1):
+        pull = np.append(0, J * spins[:-1]) + np.append(J * spins[1:], 0)
+        spins[first::2] = np.tanh(h + pull)[first::2]
+    found = MeanField(1, None)(model).unary
+    np.testing.assert_allclose(found, (1 + spins) / 2, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["symmetric", "bipartite"])
+def test_dense_models_are_decoded_by_their_fused_rounds(form, monkeypatch):
+    """They find what messages of any wiring find, and much sooner."""
+    called, whole = [], getattr(max_product, form)
+
+    def watched(*arguments):
+        called.append(form)
+        return whole(*arguments)
+
+    monkeypatch.setattr(max_product, form, watched)
+    model = RBM.create(7, 6, seed=3) if form == "bipartite" else Ising.create(13)  # no other test's
+    MaxProduct(11).decode(model)
+    assert called == [form]
 
 
 @each_kind

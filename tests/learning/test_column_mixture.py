@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from undirected.core.errors import UndirectedError
+from undirected.learning import column_mixture
 from undirected.learning.column_mixture import (
     ColumnMixture,
     choose_columns_mixture,
@@ -90,6 +91,16 @@ def test_clusters_are_found_by_held_out_rows():
     assert found.log_likelihood(test).mean() > best - 0.05
     assert alone.log_likelihood(test).mean() < best - 1.0
     assert len(choose_columns_mixture(train, valid[:0], KINDS).log_weights) == 1
+
+
+def test_of_too_many_rows_each_counts_once_at_most(monkeypatch):
+    """Of 20 rows 19 are drawn, so one is left out; of powers of 2 the mean says which."""
+    monkeypatch.setattr(column_mixture, "MOST_CELLS", 19)
+    monkeypatch.setattr(column_mixture, "LEAST_ROWS", 1)
+    rows = 2.0 ** np.arange(20)[:, None]
+    found = fit_columns(rows, ("real",), 1).parts[0][0][0]
+    without_one = (rows.sum() - rows[:, 0]) / 19
+    assert np.isclose(found, without_one, rtol=1e-12).sum() == 1
 
 
 def test_columns_that_say_nothing_are_taken():

@@ -19,8 +19,6 @@ from undirected.learning.moment_matching.rectified import inverse_susceptibility
 from undirected.models.nonnegative import NonnegativeBM, sigma_points
 from undirected.sampling.rectified import RectifiedGibbs
 
-pytestmark = pytest.mark.slow
-
 
 def data() -> np.ndarray:
     rng = np.random.default_rng(0)
@@ -32,6 +30,7 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x.mean(0), x.T @ x / len(x)
 
 
+@pytest.mark.slow
 def test_gradient_with_exact_inference_is_the_difference_of_moments(x64):
     x = data().astype(np.float64)
     matrix = np.array([[1.0, 0.2, -0.1], [0.2, 1.2, 0.3], [-0.1, 0.3, 0.9]])
@@ -52,6 +51,7 @@ def test_gradient_with_exact_inference_is_the_difference_of_moments(x64):
         assert float(pair) == pytest.approx(second[0, 1] - truth.moments[0, 1], abs=1e-8)
 
 
+@pytest.mark.slow
 def test_fit_matches_the_moments(key):
     """Exact learning of three units ends where the moments of model and data are the same."""
     x = data()
@@ -65,6 +65,7 @@ def test_fit_matches_the_moments(key):
     np.testing.assert_allclose(truth.moments, second, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_persistent_chains_learn_too(key):
     x = data()
     start = NonnegativeBM.from_data(x)
@@ -78,6 +79,7 @@ def test_persistent_chains_learn_too(key):
     np.testing.assert_allclose(truth.moments, second, atol=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("improved", [True, False])
 def test_inverse_susceptibility_inverts_the_inference(x64, improved):
     matrix = np.array([[1.0, 0.3, -0.2], [0.3, 1.4, 0.25], [-0.2, 0.25, 0.9]])
@@ -93,6 +95,18 @@ def test_inverse_susceptibility_inverts_the_inference(x64, improved):
     W, bias = inverse_susceptibility(b.unary, covariance, improved=improved)
     np.testing.assert_allclose(W, matrix, atol=1e-6)
     np.testing.assert_allclose(bias, m.bias, atol=1e-6)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_damping_keeps_its_share_of_the_couplings_before(x64, damping):
+    """From no couplings, which leave the cumulants diagonal, one round goes towards C^-1."""
+    covariance = np.array([[0.5, 0.1, -0.05], [0.1, 0.4, 0.08], [-0.05, 0.08, 0.6]])
+    mean = np.array([0.9, 0.8, 1.1])
+    how = {"iterations": 1, "damping": damping}
+    W, _ = inverse_susceptibility(jnp.asarray(mean), jnp.asarray(covariance), **how)
+    off = ~np.eye(3, dtype=bool)
+    wanted = (1 - damping) * np.linalg.inv(covariance)
+    np.testing.assert_allclose(np.asarray(W)[off], wanted[off], atol=1e-9)
 
 
 def spin_truth(scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -162,6 +176,7 @@ def test_frozen_spins_and_wrong_shapes_are_refused():
         inverse_susceptibility(jnp.ones(2), jnp.eye(3))
 
 
+@pytest.mark.slow
 def test_moment_matching_on_a_graph_by_improved_susceptibility(key):
     """The beliefs of the learned model carry the moments of the data."""
     x = data()

@@ -55,7 +55,8 @@ def probabilities(fields, couplings):
 
 
 @pytest.mark.parametrize("kind", OBJECTIVES)
-def test_the_value_and_the_minimum_are_those_of_a_loop(kind):
+def test_the_value_and_the_minimum_are_those_of_a_loop(kind, monkeypatch):
+    monkeypatch.setattr(pairwise, "ROWS", 8)  # several chunks, the last of them not full
     rng = np.random.default_rng(1)
     states, share = rng.integers(0, Q, (40, LENGTH)), rng.random(40)
     share /= share.sum()

@@ -1,5 +1,7 @@
 """Query distributions and the cross-entropy of their targets."""
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -139,10 +141,16 @@ def test_answers_refuse_nonsense_and_contradictions():
     network = QueryNetwork(zoo.label_rbm(1)[0], 1.0, 4)
     with pytest.raises(ValueError, match="unit 1 of row 0 is 3.0"):
         answers(network, [[0, 3, 0, 1, 0, 0]])
-    with pytest.raises(ValueError, match="contradicts itself"):
-        answers(network, [[0, 1, 0, 1, 1, 0]])
-    with pytest.raises(ValueError, match=r"shape \(1, 2\)"):
-        answers(network, [[0, 1]])
+    rows = [[0, 1, 0, 1, 0, 0], [0, 1, 0, 1, 1, 0]]
+    with pytest.raises(
+        ValueError, match=r"for variable 0 of block '\w+' in row 1 contradicts itself"
+    ):
+        answers(network, rows)
+    for x in ([[0, 1]], [[0, 1, 0, 1, 0, 0, 0]], [0, 1, 0, 1, 0, 0]):
+        with pytest.raises(
+            ValueError, match=rf"shape {re.escape(str(np.shape(x)))}; pass \(rows, 6"
+        ):
+            answers(network, x)
 
 
 def test_answers_in_chunks_are_the_same():

@@ -8,7 +8,7 @@ import pytest
 import undirected as un
 from undirected.core.errors import UndirectedError
 from undirected.io.checkpoint import Checkpoints
-from undirected.learning import fit
+from undirected.learning import fit, trainer
 from undirected.learning.streams import Reader
 
 
@@ -128,3 +128,29 @@ def test_what_is_no_source_is_refused():
         un.StreamedBatches([[0, 1]], 1)
     with pytest.raises(UndirectedError, match="have 2 and 3 rows"):
         un.StreamedBatches((np.eye(2), np.eye(3)), 1)
+    for options in ({"size": 0}, {"size": 1, "block": -1}, {"size": 1, "buffer": -1}):
+        with pytest.raises(UndirectedError, match="pass 1 or more"):
+            un.StreamedBatches(np.eye(3), **options)
+
+
+def test_a_block_is_a_megabyte_and_a_buffer_64_of_them():
+    rows = np.broadcast_to(np.zeros((1, 1000), np.uint8), (10**6, 1000))
+    batches = un.StreamedBatches(rows, 10)
+    assert 2**20 - 1000 < 1000 * batches.block <= 2**20
+    assert 63 * 2**20 < 1000 * batches.buffer <= 2**26
+    assert batches.buffer % batches.block == 0
+
+
+def test_steps_whose_rows_do_not_fit_at_once_are_made_in_parts(monkeypatch):
+    """Three steps at a time, of ten; the oracle is a table that lies in the stream's order."""
+    rows = (np.random.default_rng(0).random((40, 6)) < 0.5).astype(np.float32)
+    streamed = un.StreamedBatches(rows, 8, block=4, buffer=12)
+    whole = un.Batches(rows[streamed.indices(0, 10).ravel()], 8, shuffle=False)
+    monkeypatch.setattr(trainer, "MOST_BYTES", 3 * rows[:8].nbytes)
+    how = un.Ising.create(6), un.PseudoLikelihood(), optax.sgd(0.1)
+    found, wanted = (fit(*how, own, jax.random.key(0), steps=10) for own in (streamed, whole))
+    assert (np.asarray(found.model.weights) == np.asarray(wanted.model.weights)).all()
+    (mean,), (whole_mean,) = (
+        [row["negative_log_pseudo_likelihood"] for row in run.history] for run in (found, wanted)
+    )
+    assert mean == pytest.approx(whole_mean, rel=1e-6)

@@ -216,12 +216,17 @@ def test_exact_log_z_and_moments_with_and_without_evidence(case):
         np.testing.assert_allclose(squares, second[5:], atol=1e-7)
 
 
-def test_belief_propagation_is_exact_on_a_star(x64):
-    """With one hidden unit the graph is a tree: beliefs and log Z are exact, given evidence too."""
+def star():
+    """With one hidden unit the graph is a tree, on which messages are exact."""
     model = make()
     first = jnp.asarray([1.0, 0.0, 0.0])
     parts = (1.5 * model.weights * first[None], model.hidden_bias * first)
-    model = eqx.tree_at(lambda m: (m.weights, m.hidden_bias), model, parts)
+    return eqx.tree_at(lambda m: (m.weights, m.hidden_bias), model, parts)
+
+
+def test_belief_propagation_is_exact_on_a_star(x64):
+    """Beliefs and log Z, given evidence too."""
+    model = star()
     truth, p = Truth(model), model.lower()
     found = un.SumProduct()(clamp(p, ~np.isnan(HOLES), HOLES))
     assert bool(found.converged.all())
@@ -231,6 +236,21 @@ def test_belief_propagation_is_exact_on_a_star(x64):
         np.testing.assert_allclose(found.unary[i, :8], truth.moments(v)[0], atol=1e-6)
     for got, wanted in zip(found.factors, exact.factors, strict=True):
         np.testing.assert_allclose(got.weight, wanted.weight, atol=1e-6)
+
+
+def test_answers_of_a_query_network_are_exact_on_a_star(x64):
+    """Log-probability or density of every column that is asked for, given the others."""
+    model, known = star(), ~np.isnan(HOLES)
+    truth, network = Truth(model), un.QueryNetwork(model, 1.0, layers=4)
+    found = jax.jit(lambda x: network.log_beliefs(x, jnp.asarray(known)))(jnp.asarray(ROWS))
+    for v, seen, got in zip(ROWS, known, np.asarray(found), strict=True):
+        holes = np.where(seen, v, NAN)
+        for units in ([0], [1], [2, 3, 4], [5], [6], [7]):
+            if not seen[units].any():
+                filled = holes.copy()
+                filled[units] = v[units]
+                wanted = truth.log_z(filled) - truth.log_z(holes)
+                assert got[units].sum() == pytest.approx(wanted, abs=1e-6), units
 
 
 @pytest.mark.slow

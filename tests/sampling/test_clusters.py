@@ -20,6 +20,7 @@ from undirected.factors.third_order import third_order
 from undirected.models import FactorGraph, Ising, Potts
 from undirected.models.markov import discrete
 from undirected.sampling import ChainState, Gibbs, Houdayer, SwendsenWang, Wolff
+from undirected.sampling.clusters import choose
 
 DRAWS = 20_000
 
@@ -197,6 +198,29 @@ def test_clamped_chains_reach_the_conditional(kernel, name):
     state, _ = step(kernel, case.model, x, ~clamped, jax.random.key(11))
     assert (np.asarray(state.x)[:, clamped] == evidence[clamped]).all()
     assert cases.p_value(case.truth.given(clamped, evidence), state.x) > cases.RATE
+
+
+@pytest.mark.parametrize("name", ["dense", "labelled rbm"])
+def test_what_other_states_gain_is_what_the_truth_says(x64, name):
+    """Of one variable changed by itself, and of two beyond what each of them gains."""
+    case = make(name)
+    p, x = case.model.lower(), case.truth.states[2::7]
+    found = choose(p, jnp.asarray(x), jax.random.key(3))
+    weight = {tuple(s): w for s, w in zip(case.truth.states, case.truth.log_weights, strict=True)}
+    begin, width = p.layout.variables.first, p.layout.variables.width
+    place = [slice(a, a + k) for a, k in zip(begin.tolist(), width.tolist(), strict=True)]
+
+    def value(c, *changed):
+        state = x[c].copy()
+        for v in changed:
+            state[place[v]] = np.asarray(found.other)[c, place[v]]
+        return weight[tuple(state)]
+
+    for c in range(len(x)):
+        gain = np.array([value(c, v) - value(c) for v in range(len(place))])
+        np.testing.assert_allclose(found.gain[:, c], gain, atol=1e-10)
+        both = [value(c, i, j) - value(c) - gain[i] - gain[j] for i, j in np.asarray(found.ends)]
+        np.testing.assert_allclose(found.both[:, c], both, atol=1e-10)
 
 
 def test_what_is_not_pairwise_is_refused():

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from tests.sampling import cases
 from tests.sampling.kernels import one_step_p_value, step
 from tests.sampling.test_dmala import uneven, with_rest
 from undirected.core.errors import UndirectedError
+from undirected.models import Ising
 from undirected.sampling import PathAuxiliary, run_chains
 from undirected.sampling.adjusted import Place, gain, place
 from undirected.sampling.path_auxiliary import log_path
@@ -172,6 +174,23 @@ def test_compiled_steps_keep_the_conditional():
     case = cases.make("labelled rbm")
     held = np.arange(case.model.layout.n) == 0
     assert one_step_p_value(PathAuxiliary(2, updates=3), case, held=held) > cases.RATE
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_every_number_of_changes_is_as_likely(length):
+    """On a flat model every path is accepted: 1 to 2 length - 1 units change.
+
+    Chi-squared of 14,000 paths at 1e-5; numbers from 1 to one less must fail.
+    """
+    most, x = 2 * length - 1, np.zeros((14_000, 9), np.float32)
+    flat = Ising.from_spins(jnp.zeros((9, 9)), jnp.zeros(9))
+    state, _ = step(PathAuxiliary(length), flat, x, np.ones(9, bool), jax.random.key(2))
+    counts = np.bincount(np.asarray(state.x != x).sum(1), minlength=10)
+    assert counts[1 : most + 1].sum() == len(x)
+    if length > 1:
+        assert stats.chisquare(counts[1 : most + 1]).pvalue > cases.RATE
+        fewer = np.bincount(np.arange(len(x)) % (most - 1), minlength=most)
+        assert stats.chisquare(fewer).pvalue < cases.RATE
 
 
 def test_adapted_paths_are_accepted_as_often_as_asked():

@@ -328,7 +328,7 @@ def test_ladders():
     assert respace((1.0, 0.5, 0.0), (0.5, 0.5)) == (1.0, 0.5, 0.0)
     placed = respace((1.0, 0.5, 0.0), (0.2, 0.8))
     assert placed[0] == 1 and placed[2] == 0 and placed[1] > 0.5  # rungs go where swaps fail
-    for bad in ((1.0,), (0.9, 0.5), (1.0, 0.5, 0.6)):
+    for bad in ((1.0,), (0.9, 0.5), (2.0, 0.5), (1.0, 0.5, 0.6)):
         with pytest.raises(UndirectedError, match="fall from 1"):
             TemperedTransitions(Gibbs(), tempered, bad)
         with pytest.raises(UndirectedError, match="fall from 1"):

@@ -353,7 +353,7 @@ def _pairing(states: int, key: Key[Array, ""]) -> Int[Array, " states"]:
     order = jax.random.permutation(key, states)
     place = np.arange(states)
     mate = np.where(place ^ 1 < states, place ^ 1, place)
-    return jnp.zeros(states, jnp.int32).at[order].set(order[mate])
+    return jnp.zeros_like(order).at[order].set(order[mate])
 
 
 def _numbers(layout: Layout, x: Float[Array, "c units"]) -> Int[Array, "c variables"]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from undirected.inference.networks import accelerator, device_tree, engines
-from undirected.inference.networks.cliques import clique_tree
+from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.engines import Budget, answer
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import find_order
@@ -101,6 +101,20 @@ def test_sizes_that_are_not_for_the_device(monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as large:
         large.setattr(accelerator, "LEAST", 2**20)
         assert accelerator.seconds(tree, "mar") is None
+
+
+def test_a_sum_takes_no_longer_than_the_way_there_and_back(monkeypatch) -> None:
+    """And less than a minute for a billion entries, with the rates as they are."""
+    network = grid()
+    order = find_order(network.cardinalities, network.scopes)
+    assert order is not None
+    tree = clique_tree(network.cardinalities, network.scopes, order, sums=False)
+    monkeypatch.setattr(accelerator, "memory", lambda: 2.0**30)
+    monkeypatch.setattr(accelerator, "LEAST", 1)
+    monkeypatch.setattr(CliqueTree, "entries", 10**9)
+    once, both = (accelerator.seconds(tree, task) for task in ("pr", "mar"))
+    assert once is not None and both is not None
+    assert 0 < once <= both < 60
 
 
 def test_jax_is_asked_only_where_a_device_can_be(monkeypatch: pytest.MonkeyPatch) -> None:

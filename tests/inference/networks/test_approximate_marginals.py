@@ -1,4 +1,6 @@
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,3 +54,25 @@ def test_ctrl_c_gives_the_best_so_far(monkeypatch, step):
     found = approximate_marginals.marginals(network, time.monotonic() + 1, GIB, 0)
     assert all(own.sum() == pytest.approx(1) for own in found.marginals)
     assert found.method != "uniform"
+
+
+@pytest.mark.parametrize("error", [0.0, 0.03, 0.5])
+def test_chains_count_by_their_share_of_what_is_between(error):
+    """Propagation says 0.5, the chains 0.9 and 0.1: 0.32 apart in squares.
+
+    What of it is not the error of the chains is that of propagation, which weighs the less.
+    """
+    network = random_network(0, n=1, tables=1)
+    now = time.monotonic()
+    found = search.Search(network, now, now + 1, GIB, np.random.default_rng(0))
+    found.runs = [search.Run([np.array([0.5, 0.5])], 0.0, 0.0, "join graph")]
+    chains: Any = SimpleNamespace(
+        error=lambda: error,
+        marginals=lambda: [np.array([0.9, 0.1])],
+        chains=[SimpleNamespace(moves=3)],
+        bound=2.0,
+    )
+    found.chains = chains
+    weight = max(1 - error / 0.32, 0.0)
+    (own,) = approximate_marginals.answer(found).marginals
+    np.testing.assert_allclose(own, [0.5 + 0.4 * weight, 0.5 - 0.4 * weight])

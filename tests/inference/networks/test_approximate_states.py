@@ -36,6 +36,21 @@ def test_a_deadline_that_has_passed_gives_an_answer():
     assert best.value == network.value(best.state)
 
 
+def test_the_reduction_has_a_share_of_the_time(monkeypatch):
+    """It ends before the deadline, however much there is to reduce."""
+    shares, reduce_network = [], approximate_states.reduce_network
+
+    def watched(network, bound, until):
+        now = time.monotonic()
+        shares.append((until - now) / (deadline - now))
+        return reduce_network(network, bound, until)
+
+    monkeypatch.setattr(approximate_states, "reduce_network", watched)
+    deadline = time.monotonic() + 100
+    approximate_states.best_state(random_network(0, n=7, tables=10), deadline, GIB, 0)
+    assert shares and all(0 < share < 0.5 for share in shares)
+
+
 class FakeSolver:
     """Finds a state that it was told, at once or only when it is asked again."""
 

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from tests.inference.networks.random_networks import joint_logs, log_sum, marginal, random_network
-from undirected.inference.networks import blocks, cliques, conditioning, contractions, junction_tree
+from undirected.inference.networks import (
+    blocks,
+    clique_sums,
+    cliques,
+    conditioning,
+    contractions,
+    junction_tree,
+)
+from undirected.inference.networks.beliefs import sources
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.clock import OutOfTime
 from undirected.inference.networks.junction_tree import JunctionTree
@@ -30,8 +38,8 @@ def near(a: float, b: float) -> bool:
 def pieces(request, monkeypatch) -> None:
     """Cliques in one piece, in blocks of a few entries with threads, and as matrices in chunks."""
     if request.param != "whole":
-        monkeypatch.setattr(junction_tree, "SMALL", 0)
-        monkeypatch.setattr(junction_tree, "KEPT", 0)
+        for module in (junction_tree, clique_sums):
+            monkeypatch.setattr(module, "SMALL", 0)
         monkeypatch.setattr(blocks, "BLOCK", 4)
         monkeypatch.setattr(blocks, "THREADS", 2)
     if request.param == "matrices":
@@ -62,6 +70,45 @@ def test_two_hundred_networks_equal_enumeration() -> None:
         assert near(value, logs.max()), seed
         assert near(float(logs[tuple(small.state(state))]), logs.max()), seed
     assert possible > 120
+
+
+@pytest.mark.usefixtures("pieces")
+def test_coupled_pairs_equal_enumeration(request) -> None:
+    """All pairs of six variables: the product of a clique is one of two matrices."""
+    split = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        sizes = tuple(int(k) for k in rng.integers(2, 5, 6))
+        pairs = tuple((i, j) for i in range(6) for j in range(i))
+        tables = tuple(rng.normal(size=(sizes[i], sizes[j])) for i, j in pairs)
+        network = Network(sizes, pairs, tables)
+        logs, tree = joint_logs(network), JunctionTree(network, tree_of(network))
+        split += sum(clique.split is not None for clique in tree.tree.cliques)
+        assert near(tree.collect(), float(log_sum(logs)))
+        scopes = [*((v,) for v in range(6)), *pairs]
+        for scope, found in zip(scopes, tree.distribute(scopes), strict=True):
+            wanted = marginal(logs, *scope)
+            np.testing.assert_allclose(found, wanted if scope == tuple(sorted(scope)) else wanted.T)
+    assert (split >= 10) == ("matrices" in request.node.name)
+
+
+def test_single_variables_are_read_off_the_smallest_separator() -> None:
+    alone = read_off = 0
+    for seed in range(100):
+        network, _ = random_network(seed)
+        tree = tree_of(network)
+        asked, read = sources(tree, [(v,) for v in range(len(network.cardinalities))])
+        of = {v: c for found in (asked, read) for c, variables in found.items() for v in variables}
+        for v in range(len(network.cardinalities)):
+            sizes = [c.separator_size for c in tree.cliques if v in c.separator]
+            if sizes:
+                assert tree.cliques[of[v]].separator_size == min(sizes)
+                assert v in tree.cliques[of[v]].separator
+                read_off += min(sizes) < max(sizes)
+            else:
+                assert v in tree.cliques[of[v]].scope
+                alone += 1
+    assert min(alone, read_off) > 10
 
 
 def _planned(network: Network, given: dict[int, int]):

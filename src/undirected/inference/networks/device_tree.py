@@ -195,7 +195,7 @@ def contract(
     small = [one for one in operands if not isinstance(one.table, Held)]
     pool, starts = _pool([np.asarray(one.table) for one in small])
     every = [*large, *small]
-    count = len(large) + _rounded(max(len(small), 1), 1)
+    count = len(large) + _rounded(len(small), 1)
     base = np.zeros((count, 1), np.int32)
     base[len(large) : len(every), 0] = starts
     base[len(every) :, 0] = len(pool) - 1  # an entry of 1

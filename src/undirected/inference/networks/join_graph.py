@@ -6,6 +6,7 @@ the width of the order there is one such tree for all, and the answer is exact.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, log2, prod
 
@@ -62,12 +63,13 @@ def join_graph(
     split = False
     for v in order:
         check_time(deadline)
-        minis = partition(buckets[place[v]], logs, bound)
+        items = buckets[place[v]]
+        minis = partition([scope for scope, _, _ in items], logs, bound)
         split |= len(minis) > 1
         for number, (union, members) in enumerate(minis):
             cluster, scope = len(scopes), tuple(sorted(union, key=place.__getitem__))
             scopes.append(scope)
-            for own, k, original in members:
+            for own, k, original in (items[i] for i in members):
                 if original:
                     homes[k] = cluster
                 else:
@@ -80,26 +82,30 @@ def join_graph(
 
 
 def partition(
-    items: list[tuple[Scope, int, bool]], logs: list[float], bound: float
-) -> list[tuple[set[int], list[tuple[Scope, int, bool]]]]:
-    """Scopes in sets whose unions have at most 2^bound entries: each goes where it adds least."""
-    minis: list[tuple[set[int], list[tuple[Scope, int, bool]]]] = []
+    scopes: Sequence[Scope], logs: list[float], bound: float
+) -> list[tuple[set[int], list[int]]]:
+    """Scopes in sets whose unions have at most 2^bound entries: each goes where it adds least.
+
+    Returns:
+        For each set its union, and the numbers of its scopes.
+    """
+    sets: list[tuple[set[int], list[int]]] = []
     weights: list[float] = []
-    for item in sorted(items, key=lambda item: -sum(logs[v] for v in item[0])):
-        scope = item[0]
+    for k in sorted(range(len(scopes)), key=lambda k: -sum(logs[v] for v in scopes[k])):
+        scope = scopes[k]
         best, least = -1, inf
-        for i, (union, _) in enumerate(minis):
+        for i, (union, _) in enumerate(sets):
             extra = sum(logs[v] for v in scope if v not in union)
             if extra < least and weights[i] + extra <= bound + 1e-9:
                 best, least = i, extra
         if best < 0:
-            minis.append((set(scope), [item]))
+            sets.append((set(scope), [k]))
             weights.append(sum(logs[v] for v in scope))
         else:
-            minis[best][0].update(scope)
-            minis[best][1].append(item)
+            sets[best][0].update(scope)
+            sets[best][1].append(k)
             weights[best] += least
-    return minis
+    return sets
 
 
 def contract(s: Structure, place: dict[int, int], deadline: float = inf) -> Structure:

@@ -152,8 +152,8 @@ def eliminate(
             value += 0.0 if kind == "max" else np.log(network.cardinalities[v])
             buckets.append([])
             continue
-        parts = partition([(own[0], k, True) for k, own in enumerate(items)], logs, bound)
-        minis = [combine([items[k] for _, k, _ in members], place) for _, members in parts]
+        parts = partition([scope for scope, _ in items], logs, bound)
+        minis = [combine([items[k] for k in members], place) for _, members in parts]
         exponents, exact = weights(len(minis), kind), exact and len(minis) == 1
         tables = [table for _, table in minis]
         if matching and len(minis) > 1:
@@ -190,11 +190,11 @@ def work(
     """
     place = {v: i for i, v in enumerate(order)}
     logs = [log2(k) for k in network.cardinalities]
-    waiting: dict[int, list[tuple[Scope, int, bool]]] = {}
+    waiting: dict[int, list[Scope]] = {}
     for scope in network.scopes:
         if scope:
             ordered = tuple(sorted(scope, key=place.__getitem__))
-            waiting.setdefault(place[ordered[0]], []).append((ordered, 0, True))
+            waiting.setdefault(place[ordered[0]], []).append(ordered)
     total, most, split = 0.0, 0.0, False
     for v in order:
         check_time(deadline)
@@ -205,7 +205,7 @@ def work(
             total, most = total + size, max(most, size)
             if len(union) > 1:
                 scope = tuple(sorted(union - {v}, key=place.__getitem__))
-                waiting.setdefault(place[scope[0]], []).append((scope, 0, True))
+                waiting.setdefault(place[scope[0]], []).append(scope)
     return total, most, split
 
 
