@@ -3,16 +3,18 @@
 import itertools
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import undirected as un
-from undirected.alignment import boltzmann
+from undirected.alignment import boltzmann, resuming
 from undirected.alignment.boltzmann import BoltzmannSettings, boltzmann_potts, pearson_of
 from undirected.alignment.mean_field import mean_field_potts
 from undirected.alignment.weights import Frequencies, frequencies
 from undirected.core.errors import UndirectedError
+from undirected.io.checkpoint import Checkpoints
 
 LENGTH, Q = 4, 3
 
@@ -60,15 +62,19 @@ def test_chains_that_flatter_the_model_are_asked_again(monkeypatch):
     """A first look far below what persistent chains said does not put off the next one for good.
 
     The persistent chains go on, with twice the sweeps: those that started anew may not be there
-    yet, and a model that learned from them would go too far.
+    yet, and a model that learned from them would go too far. The next ones are twice as long.
     """
-    looks, learned, learn = [], [], boltzmann._learn
+    looks, burns, learned, learn, look = [], [], [], boltzmann._learn, boltzmann._look
 
     def watched(state, data, key, count, settings):
         before = np.asarray(state.x)
         after = learn(state, data, key, count, settings)
         learned.append((count, before, np.asarray(after.x)))
         return after
+
+    def looked(state, x, key, burn):
+        burns.append(burn)
+        return look(state, x, key, burn)
 
     def scripted(data, mean, lacking):
         if lacking:
@@ -78,13 +84,74 @@ def test_chains_that_flatter_the_model_are_asked_again(monkeypatch):
 
     monkeypatch.setattr("undirected.alignment.boltzmann._pearson", scripted)
     monkeypatch.setattr(boltzmann, "_learn", watched)
-    settings = BoltzmannSettings(chains=4, sweeps=3, steps=400, every=10, anew=1)
+    monkeypatch.setattr(boltzmann, "_look", looked)
+    settings = BoltzmannSettings(chains=4, sweeps=3, steps=400, every=10, anew=2)
     found = boltzmann_potts(exact_frequencies(random_model()), settings)
     assert found.converged and found.pearson == 0.96
     assert looks == [0.3, 0.96] and found.steps == 20
     (first, _, left), (second, taken, _) = learned
-    assert (first, second) == (3, 6)
+    assert (first, second) == (3, 6) and burns == [2, 4]
     np.testing.assert_array_equal(left, taken)
+
+
+def test_the_sweeps_are_doubled_up_to_a_bound(monkeypatch):
+    counts, look = [], boltzmann._look
+    monkeypatch.setattr(boltzmann, "LONGEST", 4)
+    monkeypatch.setattr(boltzmann, "_pearson", lambda *found: 0.98 if found[-1] else 0.3)
+    monkeypatch.setattr(boltzmann, "_look", lambda *a: counts.append(a[-1]) or look(*a))
+    settings = BoltzmannSettings(chains=4, steps=80, every=10, anew=2)
+    assert not boltzmann_potts(exact_frequencies(random_model()), settings).converged
+    assert counts == [2, 4, 8, 8, 8]
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(monkeypatch, tmp_path):
+    """It is stopped after the second time that chains started anew, in vain: sweeps count four."""
+    monkeypatch.setattr(resuming, "EVERY", 0.0)
+    monkeypatch.setattr(boltzmann, "_pearson", lambda *found: 0.98 if found[-1] else 0.3)
+    data, told = exact_frequencies(random_model()), []
+    settings = BoltzmannSettings(chains=50, steps=80, every=10, anew=2)
+    whole = boltzmann_potts(data, settings, progress=lambda *event: told.append(event))
+    looks = [k for k, (now, then) in enumerate(itertools.pairwise(told)) if now[0] == then[0]]
+    assert len(looks) > 2 and told[looks[1]][0] < 80
+    left = told[looks[1] + 2 :]
+
+    def stop(*event):
+        if event == left[0]:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        boltzmann_potts(data, settings, progress=stop, store=Checkpoints(tmp_path))
+    again = []
+    ended = boltzmann_potts(
+        data, settings, progress=lambda *event: again.append(event), store=Checkpoints(tmp_path)
+    )
+    assert again == left and ended[1:] == whole[1:]
+    for part in ("fields", "couplings"):
+        np.testing.assert_array_equal(getattr(ended.model, part), getattr(whole.model, part))
+
+
+@pytest.mark.parametrize("change", ["alignment", "seed", "settings"])
+def test_a_stopped_run_does_not_go_on_with_something_else(monkeypatch, tmp_path, change):
+    monkeypatch.setattr(resuming, "EVERY", 0.0)
+    data, settings = exact_frequencies(random_model()), BoltzmannSettings(chains=4, steps=20)
+    boltzmann_potts(data, settings, store=Checkpoints(tmp_path))
+    if change == "alignment":
+        data = exact_frequencies(random_model(seed=1))
+    if change == "settings":
+        settings = BoltzmannSettings(chains=4, steps=20, rate=0.01)
+    with pytest.raises(UndirectedError, match=r"another alignment.*--fresh"):
+        boltzmann_potts(data, settings, int(change == "seed"), store=Checkpoints(tmp_path))
+
+
+def test_a_short_run_writes_no_checkpoint(tmp_path):
+    data = exact_frequencies(random_model())
+    settings, folder = BoltzmannSettings(chains=4, steps=20), tmp_path / "kept"
+    boltzmann_potts(data, settings, store=Checkpoints(folder))
+    assert not folder.exists()
 
 
 SIDE = 20
@@ -148,6 +215,21 @@ def test_the_last_word_have_chains_that_start_anew(monkeypatch):
     monkeypatch.setattr(boltzmann, "_look", lambda state, _, *rest: look(state, state.x, *rest))
     twin = boltzmann_potts(data, settings)
     assert twin.converged and twin.pearson > 0.9
+
+
+def test_wide_modes_are_the_same_on_every_device(monkeypatch):
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(12, 12))
+    matrix = (half @ half.T / 12).astype(np.float32)
+    values, vectors = np.linalg.eigh(matrix.astype(float))
+    wide = values > 1
+    assert 2 < wide.sum() < 10
+    for backend in ("cpu", "gpu"):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        found, modes = boltzmann._wide_modes(matrix)
+        np.testing.assert_allclose(found, values[wide], rtol=1e-5)
+        onto = (modes * found) @ modes.T
+        np.testing.assert_allclose(onto, (vectors * values * wide) @ vectors.T, atol=1e-5)
 
 
 def test_steps_are_divided_by_the_variances_of_collective_modes():

@@ -8,6 +8,7 @@ import pytest
 
 import undirected as un
 from tests.cli.test_cli import run  # noqa: F401
+from undirected.alignment import boltzmann, resuming
 
 
 def write_family(path, n=300, seed=0):
@@ -46,6 +47,33 @@ def test_fit_and_contacts(run, tmp_path, method):  # noqa: F811
     scores = [float(row["score"]) for row in rows]
     assert scores == sorted(scores, reverse=True)
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_fit_by_chains_that_was_stopped_goes_on(run, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(resuming, "EVERY", 0.0)
+    write_family(tmp_path / "family.fasta")
+    how = ["fit", "family.fasta", "--method", "pcd", "--target", 0.995]
+    assert run(*how, "--out", "whole")[0] == 0
+    learn, left = boltzmann._learn, [3]
+
+    def stopped(*rest):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return learn(*rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(boltzmann, "_learn", stopped)
+        assert run(*how, "--out", "model")[0] != 0
+    assert list((tmp_path / "model" / "chains").glob("step-*"))
+    code, _, err = run(*how, "--seed", 5, "--out", "model")
+    assert code != 0 and "--fresh" in err
+    code, _, err = run(*how, "--out", "model")
+    assert code == 0 and "going on with the interrupted run" in err
+    assert not (tmp_path / "model" / "chains").exists()
+    one, two = (un.load_family(tmp_path / name) for name in ("whole", "model"))
+    np.testing.assert_array_equal(one.potts.couplings, two.potts.couplings)
+    assert one.notes == two.notes
 
 
 def test_sample_writes_sequences(run, model, tmp_path):  # noqa: F811

@@ -19,15 +19,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from undirected.alignment.resuming import Saver
 from undirected.alignment.weights import Frequencies
 from undirected.core.errors import UndirectedError
 from undirected.core.random import uniform
+from undirected.learning.checkpointing import Store
+from undirected.learning.fingerprint import fingerprint
 from undirected.models import Potts
 from undirected.ops.dense_potts import pick, sweeps
 
 EXACT = jax.lax.Precision.HIGHEST
 LOOKS, APART = 10, 5
 """Means over chains that started anew are over so many looks at them, so many sweeps apart."""
+LONGEST = 32
+"""Times the first number of sweeps: chains that need more take days on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,8 @@ class BoltzmannSettings:
         target: the Pearson correlation of connected two-point correlations, of data and of chains
             that start anew, at which learning stops.
         chains: number of chains.
-        sweeps: of all chains, at every step; twice as many from where chains that started anew
-            did not confirm the persistent ones.
+        sweeps: of all chains, at every step; twice as many, and twice `anew`, from where chains
+            that started anew did not confirm the persistent ones, up to 32 times.
         rate: of the first steps; less, and for longer, where there are fewer chains than letters at
             all positions together, since their noise would freeze the model.
         decay: steps after which the rate is half of the first.
@@ -92,11 +97,22 @@ class _State(NamedTuple):
     steps: Float[Array, ""]
 
 
+class _Run(NamedTuple):
+    """Where learning stands: all that it takes to go on."""
+
+    state: _State
+    key: Key[Array, ""]
+    done: int
+    longer: int
+    again: int
+
+
 def boltzmann_potts(
     found: Frequencies,
     settings: BoltzmannSettings | None = None,
     seed: int = 0,
     progress: Callable[[int, float], None] | None = None,
+    store: Store | None = None,
 ) -> Learned:
     """Learn fields and couplings whose one- and two-letter frequencies are those of the data.
 
@@ -104,31 +120,38 @@ def boltzmann_potts(
         found: weighted frequencies, with a small pseudocount (1 / effective number is common).
         settings: target and schedule; the defaults without them.
         seed: of the chains.
-        progress: told the steps done and Pearson.
+        progress: told the steps done and Pearson: of the persistent chains, and where they are at
+            the target once more, of those that start anew.
+        store: where checkpoints go, so that a stopped run goes on to the same bits.
     """
-    settings = settings or BoltzmannSettings()
+    settings, tell = settings or BoltzmannSettings(), progress or (lambda *_: None)
     _check(found, settings)
     data, key = _data_of(found, settings.floor), jax.random.key(seed)
-    state, sweeps_each = _start(data.single, settings.chains, key), settings.sweeps
-    done, pearson, reached, again = 0, 0.0, False, 0
-    while done < settings.steps and not reached:
+    saver = Saver(store, fingerprint((settings, seed, found.single, found.pairs)))
+    run = saver.resume(_Run(_start(data.single, settings.chains, key), key, 0, 1, 0))
+    pearson, reached = 0.0, False
+    while run.done < settings.steps and not reached:
+        saver.save(run.done, run)
+        state, key, done, longer, again = run
         key, now, later = jax.random.split(key, 3)
-        state = _learn(state, data, now, sweeps_each, settings)
+        state = _learn(state, data, now, longer * settings.sweeps, settings)
         done += settings.every
         pearson = float(_pearson(data, state.mean, settings.memory**done))
         if not np.isfinite(pearson):
             raise UndirectedError("boltzmann_potts: learning diverged; pass a smaller rate")
+        tell(done, pearson)
         if (pearson >= settings.target and done >= again) or done >= settings.steps:
             anew = profile_chains(data.single, settings.chains, later)
-            mean = _look(state, anew, later, settings.anew)
+            mean = _look(state, anew, later, longer * settings.anew)
             pearson = float(_pearson(data, mean, 0.0))
             reached = pearson >= settings.target
-            # Chains that flatter a model follow it too slowly. Nor ask again at once.
-            sweeps_each, again = 2 * sweeps_each, done + done // 2
-        if progress is not None:
-            progress(done, pearson)
-    model = Potts.dense(np.asarray(state.fields), np.asarray(state.couplings)).zero_sum()
-    return Learned(model, pearson, done, reached)
+            # These flatter a model that they follow too slowly, or those are not there yet: both
+            # take twice the sweeps from here on. Nor ask again at once.
+            longer, again = min(2 * longer, LONGEST), done + done // 2
+            tell(done, pearson)
+        run = _Run(state, key, done, longer, again)
+    fields, couplings = np.asarray(run.state.fields), np.asarray(run.state.couplings)
+    return Learned(Potts.dense(fields, couplings).zero_sum(), pearson, run.done, reached)
 
 
 @partial(jax.jit, static_argnames="chains")
@@ -155,13 +178,21 @@ def pearson_of(
 
 
 def _data_of(found: Frequencies, floor: float) -> _Data:
-    from scipy.linalg import eigh
-
     scale = (found.single.reshape(-1) ** 2 + floor) ** -0.25
     scaled = scale[:, None] * found.connected.reshape(len(scale), -1) * scale
-    variance, modes = eigh(scaled.astype(np.float32), subset_by_value=(1.0, np.inf))
+    variance, modes = _wide_modes(scaled.astype(np.float32))
     parts = (found.single, found.pairs, scale, modes, variance)
     return _Data(*(jnp.asarray(part, jnp.float32) for part in parts))
+
+
+def _wide_modes(matrix: Float[np.ndarray, "n n"]) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues above 1 and their vectors: those alone by LAPACK, all of them on a GPU."""
+    if jax.default_backend() == "cpu":
+        from scipy.linalg import eigh
+
+        return eigh(matrix, subset_by_value=(1.0, np.inf))
+    values, vectors = (np.asarray(part) for part in jnp.linalg.eigh(matrix))
+    return values[values > 1], vectors[:, values > 1]
 
 
 @partial(jax.jit, static_argnames="chains")

@@ -1,5 +1,6 @@
 """Alignments at the command line: fit, contacts, sample, evaluate and describe a family's model."""
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from undirected.core.files import check_place, locked
 SHORT = {"auto": "pseudo-likelihood", "pl": "pseudo-likelihood"}
 FORMS = (".fasta", ".fa", ".faa", ".fna", ".afa", ".a2m", ".a3m")
 METHODS = ("pseudo-likelihood", "pcd", "mean-field", "rise", "logrise")
+CHAINS = "chains"
+"""The folder of a run by chains that is not at its end."""
 
 
 def fit_alignment(
@@ -46,9 +49,12 @@ def fit_alignment(
         _check_folder(out, path, fresh)
         measure = "Pearson" if method == "pcd" else "objective"
         teller = _Teller(method, measure)
-        settings = BoltzmannSettings(target=target)
-        found = fit_family(alignment, method, settings=settings, seed=seed, progress=teller)
+        options = {"settings": BoltzmannSettings(target=target), "progress": teller}
+        store = _store(out, fresh) if method == "pcd" else None
+        found = fit_family(alignment, method, seed=seed, store=store, **options)
         found.save(out, {"rows": len(alignment), "source": path.name})
+        if store is not None:
+            shutil.rmtree(store.folder, ignore_errors=True)
     if method == "pcd" and not found.notes["converged"]:
         console.say(
             f"note: chains that start anew have Pearson {found.notes['pearson']:.3f} after "
@@ -61,6 +67,18 @@ def fit_alignment(
     line = f"Wrote {out} in {seconds:.0f} s: {found.notes['effective']:,.0f} effective sequences"
     told = f", Pearson {found.notes['pearson']:.3f}" if method == "pcd" else ""
     console.result(summary, js, [line + told])
+
+
+def _store(out: Path, fresh: bool) -> Any:
+    """Where checkpoints of chains go; what is there goes on, unless it is to start afresh."""
+    from undirected.io.checkpoint import Checkpoints
+
+    folder = Path(out) / CHAINS
+    if fresh:
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.is_dir():
+        console.say(f"{out}: going on with the interrupted run")
+    return Checkpoints(folder)
 
 
 class _Teller:
