@@ -176,7 +176,7 @@ def choose(method: str, seconds: float, hidden: int, betas: int) -> Setting:
 def main(quick: bool, only: str, out: Path) -> None:
     """Three seeds, one after the other."""
     profile, hidden, seconds, seeds = ("quick", 20, 1.0, 1) if quick else ("full", 500, 40.0, 3)
-    betas = 100 if quick else 500
+    betas = 100 if quick else 5000
     file, chosen = out / f"rbm_kernels-{profile}.json", {}
     config = {"hidden": hidden, "seconds": seconds, "betas": betas, "batch": BATCH}
     for seed in range(seeds):
@@ -185,7 +185,7 @@ def main(quick: bool, only: str, out: Path) -> None:
                 continue
             began = time.perf_counter()
             if method not in chosen:
-                chosen[method] = choose(method, seconds, hidden, betas // 2)
+                chosen[method] = choose(method, seconds, hidden, betas // 5)
             done = train(method, chosen[method], seconds, hidden, seed)
             nats, width = score(done.model, digits().test, 100, betas, seed)
             found = {SCORE: nats, WIDTH: width, CPU: done.seconds, UPDATES: done.updates}
@@ -195,7 +195,9 @@ def main(quick: bool, only: str, out: Path) -> None:
             spent = time.perf_counter() - began + (past.seconds if past else 0.0)
             used = (past.config.get("settings", {}) if past else {}) | {method: chosen[method]}
             how, told = {**config, "settings": used}, [*notes(rows, used)]
-            save(make_record("rbm_kernels", profile, how, spent, rows, TITLE, told), file)
+            ran = list(range(max(len(row.values or ()) for row in rows)))
+            record = make_record("rbm_kernels", profile, how, spent, rows, TITLE, told, seeds=ran)
+            save(record, file)
 
 
 def renewed(rows: Sequence[Row], method: str, seed: int, found: Mapping[str, float]) -> list[Row]:
@@ -224,7 +226,7 @@ of 5 rounds). All ours take batches of 100 and Adam with centred units, whose ra
 persistent chains with centred gradients of length 1, 100 chains and one step of Gibbs sampling an
 update; its rate is chosen in the same way. (Its defaults, 2,000 chains and 100 steps an update,
 would leave it a few updates.) Its weights are scored as ours are: log Z by annealing in both
-directions with 100 chains and 500 temperatures. Test digits are looked at with what was chosen.
+directions with 100 chains and 5,000 temperatures. Test digits are looked at with what was chosen.
 Replicas along the training (`un.TrainingPath`) are not among the kernels: they need the checkpoints
 of a training.
 """
