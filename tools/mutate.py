@@ -3,7 +3,8 @@
 Usage: python tools/mutate.py [--places 200] [--seed 0] [--workers 2] [--only PATH]
 
 Places are drawn from the rooms that compute: an operator, a comparison, a number or a loop in a
-function, never an annotation. At each, one mutation of cosmic-ray is drawn. The fast tests are run
+function, never an annotation. At each, one mutation of cosmic-ray is drawn. Both by hashes, so that
+a sample stays what it was where the code does, and scores can be compared. The fast tests are run
 once with coverage, so that a mutant meets the tests that come by its line, then those that come by
 its file: an import runs a line for all of them, and what one test has compiled runs unseen in the
 next. The shortest come first, up to BUDGET seconds of them. What is found is kept in build/mutate:
@@ -11,9 +12,9 @@ the same command goes on.
 """
 
 import argparse
+import hashlib
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -37,13 +38,14 @@ FAST = ["-m", "not slow and not smoke", "-q", "-p", "no:cacheprovider"]
 
 @dataclass(frozen=True)
 class Mutation:
-    """The `occurrence`-th place of an operator in a file, and where that is."""
+    """The `occurrence`-th place of an operator in a file, where that is, and what its line says."""
 
     file: str
     operator: str
     occurrence: int
     line: int
     column: int
+    text: str = ""
 
 
 def mutations(file: str, source: str) -> Iterator[Mutation]:
@@ -51,7 +53,7 @@ def mutations(file: str, source: str) -> Iterator[Mutation]:
     from cosmic_ray import plugins  # pyright: ignore[reportMissingImports]
     from cosmic_ray.ast import ast_nodes, get_ast  # pyright: ignore[reportMissingImports]
 
-    nodes = list(ast_nodes(get_ast(source)))
+    nodes, lines = list(ast_nodes(get_ast(source))), source.splitlines()
     for name in plugins.operator_names():
         if any(part in name for part in LEFT_OUT):
             continue
@@ -59,7 +61,7 @@ def mutations(file: str, source: str) -> Iterator[Mutation]:
         for node in nodes:
             for start, _ in operator.mutation_positions(node):
                 if not is_annotation(node):
-                    yield Mutation(file, name, occurrence, *start)
+                    yield Mutation(file, name, occurrence, *start, lines[start[0] - 1].strip())
                 occurrence += 1
 
 
@@ -89,13 +91,23 @@ def mutate(source: str, mutation: Mutation) -> str:
 
 
 def draw(found: list[Mutation], places: int, seed: int) -> list[Mutation]:
-    """One mutation at each of some places, all of them equally likely."""
+    """One mutation at each of some places, all of them equally likely.
+
+    The places with the smallest hashes, which depend on the seed, the file and the text alone.
+    """
+
+    def rank(mutation: Mutation, *more) -> bytes:
+        key = seed, mutation.file, mutation.text, mutation.column, *more
+        return hashlib.sha256(repr(key).encode()).digest()
+
     by_place: dict[tuple, list[Mutation]] = defaultdict(list)
     for one in found:
         by_place[one.file, one.line, one.column].append(one)
-    rng = random.Random(seed)
-    chosen = rng.sample(sorted(by_place), min(places, len(by_place)))
-    return [rng.choice(by_place[place]) for place in chosen]
+    chosen = sorted(by_place.values(), key=lambda some: rank(some[0]))[:places]
+    return [
+        min(enumerate(some), key=lambda one: rank(one[1], one[1].operator, one[0]))[1]
+        for some in chosen
+    ]
 
 
 def passing_by(
@@ -213,9 +225,8 @@ def judge(mutation: Mutation, tests: list[str], seconds: float, copy: Path) -> s
         place.write_text(source, encoding="utf-8")
 
 
-def change(mutation: Mutation) -> str:
+def change(mutation: Mutation, source: str) -> str:
     """The line before and after, for people."""
-    source = (ROOT / mutation.file).read_text(encoding="utf-8")
     before, after = source.splitlines(), mutate(source, mutation).splitlines()
     return f"{before[mutation.line - 1].strip()}  ->  {after[mutation.line - 1].strip()}"
 
@@ -241,7 +252,8 @@ def run(chosen: list[Mutation], workers: int) -> list[dict]:
             copies.put(copy)
         if verdict == "survived" and not is_run(mutation, lines):
             verdict = "survived: no test runs the line"
-        found = {"mutation": asdict(mutation), "verdict": verdict, "change": change(mutation)}
+        changed = change(mutation, (ROOT / mutation.file).read_text(encoding="utf-8"))
+        found = {"mutation": asdict(mutation), "verdict": verdict, "change": changed}
         with log.open("a") as file:
             file.write(json.dumps(found) + "\n")
         print(f"{verdict:8} {mutation.file}:{mutation.line}  {found['change']}", flush=True)
