@@ -59,9 +59,10 @@ def mutations(file: str, source: str) -> Iterator[Mutation]:
             continue
         operator, occurrence = plugins.get_operator(name)(), 0
         for node in nodes:
-            for start, _ in operator.mutation_positions(node):
+            for (line, column), _ in operator.mutation_positions(node):
                 if not is_annotation(node):
-                    yield Mutation(file, name, occurrence, *start, lines[start[0] - 1].strip())
+                    text = lines[line - 1].strip()
+                    yield Mutation(file, name, occurrence, line, column, text)
                 occurrence += 1
 
 
