@@ -11,6 +11,7 @@ import pytest
 
 from tests import zoo
 from undirected import learning, papers
+from undirected.data import Split
 from undirected.experiments.fitting import EachModel, PersistentSeeds, SeedBatches, fit
 from undirected.experiments.stages import Context
 from undirected.learning import Batches, ContrastiveDivergence, Persistent, member, stack
@@ -70,9 +71,8 @@ def test_experiments_learn_in_no_other_way():
 def test_border_ownership_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 2, (8, 900)).astype(np.uint8), rng.integers(0, 3, (8, 900))
-    config = {**grid.CONFIG["smoke"], "epochs": 4}
-    rates = np.array([0.8, 0.03, 1e-10])
-    work = x, y, rates, config, (0, 1)
+    setting, noise = grid._Setting((0.05, 0.1), 0.99, 4), np.array([0.8, 0.03, 1e-10])
+    work = Split(x, y), noise, grid.CONFIG["smoke"], setting, (0, 1), 4
     whole = grid._learn(*work, grid.Checkpoints(tmp_path / "whole"))
 
     def stopped(*args, **kwargs):

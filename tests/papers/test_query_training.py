@@ -7,7 +7,9 @@ import optax
 import pytest
 
 from tests import zoo
+from undirected.data import Split
 from undirected.experiments import record, runner
+from undirected.experiments.stages import Context
 from undirected.inference import QueryNetwork
 from undirected.learning import (
     Batches,
@@ -47,23 +49,46 @@ def test_grid_smoke(tmp_path):
 
 @pytest.mark.slow
 def test_border_ownership_learns_each_seed_as_if_alone(tmp_path):
-    """Two seeds in one program against each by itself, with its own start and order of images."""
+    """Two seeds and rates in one program against each by itself, with its own start and order."""
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 2, (12, 900)).astype(np.uint8), rng.integers(0, 3, (12, 900))
-    config, rates = {**grid.CONFIG["smoke"], "epochs": 3}, np.array([0.8, 0.03, 1e-10])
-    both = grid._learn(x, y, rates, config, (3, 4), grid.Checkpoints(tmp_path))
+    config, noise = grid.CONFIG["smoke"], np.array([0.8, 0.03, 1e-10])
+    setting, saved = grid._Setting((0.05, 0.1), 0.99, 4), grid.Checkpoints(tmp_path)
+    both = grid._learn(Split(x, y), noise, config, setting, (3, 4), 3, saved)
     alone = []
-    for seed in (3, 4):
-        batches = Batches((x, y), config["batch"], seed)
-        steps = batches.steps(config["epochs"])
-        rate = optax.cosine_decay_schedule(config["rate"], steps, config["decay"])
+    for seed, first in ((3, 0.05), (4, 0.1)):
+        batches = Batches((x, y), 4, seed)
+        steps = batches.steps(3)
+        rate = optax.cosine_decay_schedule(first, steps, config["decay"])
         start = GridMRF.create((30, 30), (config["clones"], 1, 1), jax.random.key(seed))
-        learner = grid.LabelQueries(rates, config["layers"])
-        how = optax.adam(rate, b2=config["b2"])
+        learner = grid.LabelQueries(noise, config["layers"])
+        how = optax.adam(rate, b2=0.99)
         alone.append(fit(start, learner, how, batches, jax.random.key(9), steps=steps).model)
     apart = np.stack([model.potentials for model in alone])
     assert np.abs(apart[0] - apart[1]).max() > 1
     np.testing.assert_allclose(both["potentials"], apart, atol=1e-4)
+
+
+@pytest.mark.parametrize("nan", [False, True])
+def test_border_ownership_takes_the_setting_of_lowest_cross_entropy(tmp_path, monkeypatch, nan):
+    wanted, asked = {(20, 0.99): [0.3, np.nan if nan else 0.2, 0.4]}, []
+
+    def tried(parts, noise, config, setting, seed, saved):
+        asked.append(setting)
+        return {"nats": np.array(wanted.get((setting.batch, setting.b2), [0.5, 0.6, np.nan]))}
+
+    monkeypatch.setattr(grid, "_try", tried)
+    several = {"rates": [0.1, 0.2, 0.3], "b2s": [0.9, 0.99], "batches": [5, 20], "runs": 2}
+    context = Context("grid", tmp_path, lambda event: None)
+    chosen = grid._choose({}, np.zeros(3), several, 0, context)
+    assert chosen == (grid._Setting((0.1 if nan else 0.2,) * 2, 0.99, 20), 12)
+    assert [(one.batch, one.b2) for one in asked] == [(5, 0.9), (5, 0.99), (20, 0.9), (20, 0.99)]
+    one = {"rates": [0.1], "b2s": [0.9], "batches": [5], "runs": 3}
+    assert grid._choose({}, np.zeros(3), one, 0, context) == (
+        grid._Setting((0.1,) * 3, 0.9, 5),
+        1,
+    )
+    assert len(asked) == 4
 
 
 @pytest.mark.data

@@ -26,8 +26,12 @@ def test_smoke(name, tmp_path):
 @pytest.mark.smoke
 @pytest.mark.data
 def test_smoke_on_data(tmp_path):
-    result = runner.run("tempered/fashion", "smoke", out=tmp_path)
+    """Two seeds, side by side above the same features, give two models."""
+    result = runner.run("tempered/fashion", "smoke", out=tmp_path, seeds=2)
     assert all(np.isfinite(row.ours) for row in result.rows)
+    (score,) = [row for row in result.rows if row.metric.startswith("test log-probability")]
+    assert score.values is not None
+    assert len(set(score.values)) == 2
     assert (tmp_path / "tempered" / result.images[0]["file"]).is_file()
 
 

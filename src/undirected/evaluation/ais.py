@@ -168,7 +168,8 @@ def _lead(
         x, log_w, key = chains
         key, refresh, init, move = jax.random.split(key, 4)
         before, model = path(steps[start + k - 1]), path(steps[start + k])
-        log_w = log_w + energy(before, x) - energy(model, x)
+        # The difference of two large numbers that are near is exact, and so comes first.
+        log_w = log_w + (energy(before, x) - energy(model, x))
         x = refresh_hidden(model, x, refresh)
         state, _ = kernel.step(model, kernel.init(model, x, init), free, move)
         return *split_chains((state.x, log_w)), key

@@ -1,6 +1,6 @@
 """The pipeline of Section 4.2: Gaussian RBM features, an RBM of them, a regression on top."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.protocols import Info
 from undirected.evaluation import log_likelihood
-from undirected.experiments.fitting import fit
+from undirected.experiments.fitting import SeedBatches, fit
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context, restore, store
-from undirected.learning import Batches, ContrastiveDivergence
+from undirected.learning import Batches, ContrastiveDivergence, member, stack
 from undirected.models import RBM, GaussianRBM, Stack, draw_features
 from undirected.papers.tempered import _common
 from undirected.report.images import image_grid
@@ -43,7 +43,7 @@ FULL: dict[str, Any] = {
     "methods": ["SAP", "Trans-SAP"],
     "points": 20,
     "chunk": 500,
-    "ais": {"chains": 100, "betas": 20_000},
+    "ais": {"chains": 100, "betas": 400_000},
     "regression": {"epochs": 30, "rate": 0.001, "batch": 100},
 }
 QUICK = FULL | {
@@ -100,40 +100,75 @@ def standardise(train: Pixels, *others: Pixels) -> list[Pixels]:
     return [((part - mean) / scale).astype(np.float32) for part in (train, *others)]
 
 
-def run_task(task: Task, config: dict[str, Any], seed: int, context: Context) -> Outcome:
-    """Log-probability of the test features and classification error of every learner."""
+def run_task(
+    task: Task, config: dict[str, Any], seeds: Sequence[int], context: Context
+) -> list[Outcome]:
+    """Log-probability of the test features and classification error of every learner and seed.
+
+    The features are learned and drawn once, by the first seed; the RBMs of them side by side.
+    """
     with jax.default_matmul_precision("highest"):
-        bottom = _learn_bottom(task, config, seed, context)
+        bottom = _learn_bottom(task, config, seeds[0], context)
         parts = {"train": task.x, "test": task.test_x}
-        drawn = context.stage("features", partial(_features, bottom, parts, seed))
+        drawn = context.stage("features", partial(_features, bottom, parts, seeds[0]))
         train, test = (_unpack(drawn[part], config["features"]) for part in parts)
         means = train.mean(0)
-        start = RBM.create(
-            train.shape[1], config["hidden"], jax.random.key(seed), means=jnp.asarray(means)
-        )
-        batches = Batches(train, config["batch"], seed)
-        learning = _common.Learning(start, batches, config, seed, context, lambda model: 0.0)
-        rows, notes = _baseline(task, config, seed, context), []
-        sheet = [task.draw(task.x[:20])]
+        learning = _top_learning(train, means, config, seeds, context)
+        rows = [_baseline(task, config, seed, context) for seed in seeds]
+        sheet, notes = [task.draw(task.x[:20])], []
         for method, steps, found in learning.run_all(config["methods"], BlockGibbs()):
-            model = restore(start, found)
-            score = context.stage(
-                f"AIS, {method}", partial(_score, model, test, means, config, seed)
+            models = restore(learning.start, found)
+            each = [member(models, i) for i in range(len(seeds))]
+            scores = context.stage(
+                f"AIS, {method}", partial(_scores, each, test, means, config, seeds[0])
             )
-            stack = Stack(bottom, model)
-            wrong = context.stage(
-                f"regression, {method}", partial(_regress, stack, task, config, seed)
-            )
-            rows += _rows(task, method, score, wrong["wrong"], _common.acceptance(found))
-            shown = stack.show(jnp.asarray(found["particles"][:20, : config["features"]]))
+            for i, (seed, own) in enumerate(zip(seeds, rows, strict=True)):
+                stacked = Stack(bottom, each[i])
+                wrong = context.stage(
+                    f"regression, {method}, seed {seed}",
+                    partial(_regress, stacked, task, config, seed),
+                )
+                accepted = _common.acceptance(found, i)
+                own += _rows(task, method, scores[i], wrong["wrong"], accepted)
+            particles = found["particles"][0, :20, : config["features"]]
+            shown = Stack(bottom, each[0]).show(jnp.asarray(particles))
             sheet.append(task.draw(np.asarray(shown)))
             spent = _common.seconds(context, method)
-            notes.append(f"{method}: {steps} parameter updates in {spent:.0f} s.")
+            notes.append(
+                f"{method}: {steps} parameter updates of {len(seeds)} models side by side in "
+                f"{spent:.0f} s, above one set of features."
+            )
     file = "particles.png"
     image_grid(np.concatenate(sheet), task.image_shape, context.out / file, columns=20)
     caption = "Training images, then particles at the end of " + ", ".join(config["methods"])
-    return Outcome(
-        rows=rows, images=[{"name": "particles", "caption": caption, "file": file}], notes=notes
+    images = [{"name": "particles", "caption": caption, "file": file}]
+    return [
+        Outcome(own, images=() if i else images, notes=() if i else notes)
+        for i, own in enumerate(rows)
+    ]
+
+
+def _top_learning(
+    train: Int[np.ndarray, "rows f"],
+    means: np.ndarray,
+    config: dict[str, Any],
+    seeds: Sequence[int],
+    context: Context,
+) -> _common.Learning:
+    """Learning of an RBM of the features for every seed, each with its own start and order."""
+    starts = [
+        RBM.create(train.shape[1], config["hidden"], jax.random.key(seed), means=jnp.asarray(means))
+        for seed in seeds
+    ]
+    batches = SeedBatches(train, config["batch"], seeds=tuple(seeds))
+    return _common.Learning(
+        stack(starts),
+        batches,
+        config,
+        seeds[0],
+        context,
+        lambda models: 0.0,
+        _common.learner_of_seeds,
     )
 
 
@@ -180,21 +215,27 @@ def _unpack(packed: np.ndarray, count: int) -> Int[np.ndarray, "rows f"]:
     return np.unpackbits(packed, axis=1, count=count)
 
 
-def _score(
-    model: RBM,
+def _scores(
+    models: list[RBM],
     test: Int[np.ndarray, "rows f"],
     means: np.ndarray,
     config: dict[str, Any],
     seed: int,
-) -> dict[str, float]:
-    """log Z from both sides and the mean log-probability of the test features."""
-    found = _common.estimate(model, means, BlockGibbs(), config, seed)
-    value = log_likelihood(model, test, found.lower.log_z)
-    return {
-        "log_p": value.mean,
-        "error": value.stderr,
-        "gap": found.upper.log_z - found.lower.log_z,
-    }
+) -> list[dict[str, float]]:
+    """log Z from both sides and the mean log-probability of the test features, by every model."""
+    found = _common.estimate_all(models, [means] * len(models), BlockGibbs(), config, seed)
+    values = [
+        log_likelihood(model, test, one.lower.log_z)
+        for model, one in zip(models, found, strict=True)
+    ]
+    return [
+        {
+            "log_p": value.mean,
+            "error": value.stderr,
+            "gap": one.upper.log_z - one.lower.log_z,
+        }
+        for value, one in zip(values, found, strict=True)
+    ]
 
 
 def _rows(
@@ -233,7 +274,8 @@ def _baseline(task: Task, config: dict[str, Any], seed: int, context: Context) -
     """Logistic regression on the pixels."""
     method = "logistic regression on pixels"
     parts = task.x[: len(task.y)], task.y, task.test_x, task.test_y
-    found = context.stage(method, lambda: {"wrong": classify(*parts, config["regression"], seed)})
+    work = partial(classify, *parts, config["regression"], seed)
+    found = context.stage(f"{method}, seed {seed}", lambda: {"wrong": work()})
     metric = "classification error (%)"
     paper = task.paper.get((method, metric))
     return [Row.average(task.case, method, metric, 100 * found["wrong"], paper, better="lower")]

@@ -44,7 +44,12 @@ CLAIMS = [
 
 def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
     """Test log-probability of the features and classification error of every learner."""
-    train, test = grey_images(config, seed)
+    return run_seeds(config, [seed], context)[0]
+
+
+def run_seeds(config: dict[str, Any], seeds: list[int], context: Context) -> list[Outcome]:
+    """The same for several seeds, above the features that the first has learned."""
+    train, test = grey_images(config, seeds[0])
     assert train.y is not None
     assert test.y is not None
     mean, scale = train.x.mean(0), train.x.std(0) + 0.05
@@ -59,7 +64,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         lambda v: np.clip(v * scale + mean, 0, 1),
         {},
     )
-    return run_task(task, config, seed, context)
+    return run_task(task, config, seeds, context)
 
 
 def grey_images(config: dict[str, Any], seed: int) -> tuple[data.Split, data.Split]:

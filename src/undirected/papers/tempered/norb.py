@@ -78,7 +78,7 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
         lambda v: np.clip(unfold(v * scale + mean)[:, 0], 0, 1),
         PAPER,
     )
-    outcome = run_task(task, config, seed, context)
+    (outcome,) = run_task(task, config, [seed], context)
     note = (
         f"A pair has {x.shape[1]} pixels: the {CENTRE} x {CENTRE} in the middle of each image, and "
         f"means over {BLOCK} x {BLOCK} around it (the paper has 8976, by a scheme it does not "
