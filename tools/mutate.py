@@ -3,12 +3,12 @@
 Usage: python tools/mutate.py [--places 200] [--seed 0] [--workers 2] [--only PATH]
 
 Places are drawn from the rooms that compute: an operator, a comparison, a number or a loop in a
-function, never an annotation. At each, one mutation of cosmic-ray is drawn. Both by hashes, so that
-a sample stays what it was where the code does, and scores can be compared. The fast tests are run
-once with coverage, so that a mutant meets the tests that come by its line, then those that come by
-its file: an import runs a line for all of them, and what one test has compiled runs unseen in the
-next. The shortest come first, up to BUDGET seconds of them. What is found is kept in build/mutate:
-the same command goes on.
+function, never an annotation or a `strict=True`. At each, one mutation of cosmic-ray is drawn. Both
+by hashes, so that a sample stays what it was where the code does, and scores can be compared. The
+fast tests are run once with coverage, so that a mutant meets the tests that come by its line, then
+those that come by its file: an import runs a line for all of them, and what one test has compiled
+runs unseen in the next. The shortest come first, up to BUDGET seconds of them. What is found is
+kept in build/mutate: the same command goes on.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from queue import Queue
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "mutate"
 ROOMS = ("core", "factors", "inference", "sampling", "learning", "evaluation")
-LEFT_OUT = ("Variable", "RemoveDecorator", "ExceptionReplacer", "AddNot")
+LEFT_OUT = ("Variable", "RemoveDecorator", "ExceptionReplacer", "AddNot", "_Is_Eq", "_IsNot_NotEq")
 """Operators that need settings, or whose mutants mostly compute the same."""
 BUDGET = 90.0
 """Seconds of tests that a mutant meets, by the durations of the run with coverage."""
@@ -60,7 +60,7 @@ def mutations(file: str, source: str) -> Iterator[Mutation]:
         operator, occurrence = plugins.get_operator(name)(), 0
         for node in nodes:
             for (line, column), _ in operator.mutation_positions(node):
-                if not is_annotation(node):
+                if not is_annotation(node) and not is_guard(node):
                     text = lines[line - 1].strip()
                     yield Mutation(file, name, occurrence, line, column, text)
                 occurrence += 1
@@ -77,6 +77,12 @@ def is_annotation(node) -> bool:
             return True
         node = parent
     return False
+
+
+def is_guard(node) -> bool:
+    """Whether a node is the truth of `strict=True`, which changes nothing where lengths agree."""
+    parent = node.parent
+    return parent is not None and parent.type == "argument" and parent.children[0].value == "strict"
 
 
 def mutate(source: str, mutation: Mutation) -> str:

@@ -109,6 +109,14 @@ def test_descriptions_of_something_else_are_refused():
         un.Schema((COLUMNS[3], COLUMNS[3]))
 
 
+@pytest.mark.parametrize(("count", "dots"), [(8, False), (9, True)])
+def test_dots_stand_for_states_that_are_left_out(count, dots):
+    column = un.Column("size", "category", tuple("abcdefghi"[:count]))
+    with pytest.raises(un.UndirectedError, match="'x' is none of the states a, .*, h") as error:
+        column.encode(["x"])
+    assert ("..." in str(error.value)) == dots
+
+
 def test_dots_stand_for_names_that_are_left_out():
     assert listed(["a"]) == "'a'"
     assert listed(list("abcd")) == "'a', 'b', 'c', 'd'"

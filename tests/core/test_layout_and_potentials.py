@@ -11,7 +11,13 @@ from tests.zoo import CASES, SOME
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import batch_axes, clamp, inner, potentials, shift, statistics
-from undirected.core.units import log_normaliser, means, perturbation, unit_entropy
+from undirected.core.units import (
+    line_moments,
+    log_normaliser,
+    means,
+    perturbation,
+    unit_entropy,
+)
 
 MIXED = Layout(
     (
@@ -20,6 +26,19 @@ MIXED = Layout(
         Block("c", 8, 10, visible=False),
     )
 )
+
+
+@pytest.mark.parametrize("domain", [Domain.REAL, Domain.NONNEGATIVE])
+def test_moments_on_a_line_are_those_of_a_fine_grid(x64, domain):
+    l, r = np.array([0.7, -1.2]), np.array([2.5, 0.6])
+    block = Block("a", 0, 2, domain)
+    x = np.linspace(0 if domain is Domain.NONNEGATIVE else -20, 20, 400_001)[:, None]
+    weight = np.exp(l * x - r * x**2 / 2)
+    weight[0] /= 2
+    mean = (weight * x).sum(0) / weight.sum(0)
+    variance = (weight * (x - mean) ** 2).sum(0) / weight.sum(0)
+    found = line_moments(block, jnp.asarray(l), jnp.asarray(r))
+    np.testing.assert_allclose(found, (mean, variance), rtol=1e-6)
 
 
 def test_layout_tells_what_is_where():

@@ -86,8 +86,9 @@ def test_bad_input_is_refused():
         binary_cross_entropy([[0.5]], [[1]], unit="dits")
     with pytest.raises(UndirectedError, match=r"mask is bool \(1, 1\); wanted bool \(1, 2\)"):
         binary_cross_entropy([[0.5, 0.5]], [[1, 0]], np.array([[True]]))
-    with pytest.raises(UndirectedError, match=r"wanted state numbers 0\.\.2"):
-        categorical_cross_entropy([[0.2, 0.3, 0.5]], np.array([3]))
+    for outside in (3, -1):
+        with pytest.raises(UndirectedError, match=r"wanted state numbers 0\.\.2"):
+            categorical_cross_entropy([[0.2, 0.3, 0.5]], np.array([outside]))
     for measure, targets in (
         (binary_cross_entropy, np.zeros((0, 3))),
         (categorical_cross_entropy, np.zeros(0, int)),

@@ -37,6 +37,7 @@ def test_log_z_and_samples_are_those_of_the_model():
     assert abs(found.log_z - truth.log_z) < 4.5 * found.stderr
     assert 0 < found.stderr < 0.03 and found.interval[0] < truth.log_z < found.interval[1]
     assert 1 < found.family < 50
+    assert found.samples.shape == (40 * 500, len(truth.means))
     means = np.asarray(found.samples).reshape(40, 500, -1).mean(1)
     error = means.std(0, ddof=1) / np.sqrt(40)
     assert (np.abs(means.mean(0) - truth.means) < 5.5 * error).all()  # t of 39, five means

@@ -147,6 +147,16 @@ def test_downs_errors_vanish_at_third_order_in_all_of_the_matrix(x64):
     np.testing.assert_allclose(slopes, 3, atol=0.2)
 
 
+def test_downs_second_moments_are_covariances_and_products_of_means(x64):
+    b = Downs(tolerance=FINE)(model(0.1, bias=BIAS - 2).lower())
+    (pairs,) = [factor for factor in b.factors if isinstance(factor, Symmetric)]
+    means, covariance = np.asarray(b.unary), np.asarray(b.covariance)
+    for i in range(3):
+        for j in range(i):
+            wanted = covariance[i, j] + means[i] * means[j]
+            assert float(pairs.weight[i, j]) == pytest.approx(wanted, rel=1e-12)
+
+
 def test_downs_refuses_other_units():
     with pytest.raises(UnsupportedFactor, match="nonnegative"):
         Downs()(Ising.create(3).lower())

@@ -190,6 +190,23 @@ def _plain(model):
     return 0.5 * (matrix + matrix.T), model.bias, float(model.offset)
 
 
+@pytest.mark.parametrize("forbidden", [[], [0, 2]])
+def test_the_descent_is_the_same_however_tables_and_fields_share_the_energy(forbidden):
+    """Also where just one state of the other variable is allowed."""
+    layout, rng = discrete(x=(2, 3)), np.random.default_rng(0)
+    logs, field, moved = (rng.normal(size=shape) for shape in ((3, 3), 6, 3))
+    logs[forbidden] = -1e9
+    moved -= moved.mean()
+
+    def dual(table, field):
+        factors = [tables(layout, [[0, 1]], jnp.asarray(table))]
+        model = FactorGraph.create(layout, factors, jnp.asarray(field))
+        return float(MPLP.plan(model, 0, None).dual(model.lower()))
+
+    there = field - np.concatenate([np.zeros(3), moved])
+    assert dual(logs, field) == pytest.approx(dual(logs + moved, there), abs=1e-9)
+
+
 def test_a_tight_relaxation_is_rounded_to_the_best_state():
     """A tree has an integral optimum; evidence is honoured by both solvers."""
     where = graph.from_edges(6, [(0, 1), (1, 2), (1, 3), (3, 4), (3, 5)])

@@ -172,6 +172,16 @@ def test_max_margin_reports_the_violation(objective, hidden):
     assert float(info["violation"]) == pytest.approx(np.mean(each), abs=1e-6)
 
 
+def test_max_margin_reports_the_share_of_units_that_the_rival_turns_over():
+    """Without costs and couplings the rival is the sign of the biases."""
+    bias = jnp.array([1.0, -1.0, 1.0])
+    model = RBM(jnp.zeros((3, 2)), bias, jnp.zeros(2))
+    rows = jnp.array([[1.0, 0, 1], [1, 1, 1], [0, 1, 1], [1, 0, 0]])
+    free = MaxMargin(Exact(0.0), hidden="max", loss=lambda v: (0 * v, 0 * v))
+    _, (_, info) = free(model, rows, None, jax.random.key(0))
+    assert float(info["flipped"]) == pytest.approx((0 + 1 + 2 + 1) / 12)
+
+
 def test_perceptron_loss_is_the_gap_to_the_best_state_met():
     """A long search on a tiny model meets every state, so the loss is exact."""
 

@@ -31,6 +31,16 @@ def test_operators_and_numbers_are_changed_and_types_are_not():
     assert any("b: int =" in text and "b: int = 2" not in text for text in changed)
 
 
+def test_what_changes_nothing_is_left_alone():
+    source = (
+        "def f(a, b):\n    return [x is y for x, y in zip(a, b, strict=True)], dict(loose=True)\n"
+    )
+    changed = {mutate.mutate(source, one) for one in mutate.mutations("x.py", source)}
+    assert any("loose=False" in text for text in changed)
+    assert any("x is not y" in text for text in changed)
+    assert not any("strict=False" in text or "x == y" in text for text in changed)
+
+
 def test_places_are_drawn_once_each_and_the_same_by_seed():
     found = list(mutate.mutations("x.py", SOURCE))
     drawn = mutate.draw(found, 3, 1)
