@@ -12,7 +12,7 @@ from undirected.core.errors import UndirectedError
 from undirected.evaluation import population_annealing
 from undirected.evaluation.population import systematic
 from undirected.models import ModelPath
-from undirected.sampling import Gibbs
+from undirected.sampling import BlockGibbs, Gibbs
 
 OPTIONS = {"populations": 40, "members": 500, "betas": 8, "seed": 0}
 
@@ -41,6 +41,18 @@ def test_log_z_and_samples_are_those_of_the_model():
     means = np.asarray(found.samples).reshape(40, 500, -1).mean(1)
     error = means.std(0, ddof=1) / np.sqrt(40)
     assert (np.abs(means.mean(0) - truth.means) < 5.5 * error).all()  # t of 39, five means
+
+
+def test_hidden_units_are_summed_out():
+    """Within 4.5 standard errors (once in 100,000); the hidden units of samples are drawn too."""
+    case = cases.make("rbm")
+    path = ModelPath(case.model.independent(), case.model)
+    found = population_annealing(path, BlockGibbs(), **OPTIONS)
+    assert abs(found.log_z - case.truth.log_z) < 4.5 * found.stderr
+    assert found.stderr < 0.03
+    means = np.asarray(found.samples).reshape(40, 500, -1).mean(1)
+    error = means.std(0, ddof=1) / np.sqrt(40)
+    assert (np.abs(means.mean(0) - case.truth.means) < 5.5 * error).all()
 
 
 def test_a_broken_kernel_is_caught():

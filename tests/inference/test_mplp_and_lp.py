@@ -190,6 +190,20 @@ def _plain(model):
     return 0.5 * (matrix + matrix.T), model.bias, float(model.offset)
 
 
+def test_the_descent_begins_with_means_over_what_is_allowed():
+    """The dual bound of those messages: the best of the table less them, and of each field."""
+    layout, rng = discrete(x=(2, 3)), np.random.default_rng(1)
+    logs, field = rng.normal(size=(3, 3)), rng.normal(size=6)
+    allowed = np.array([[True, False, False], [True, True, False], [True, True, True]])
+    seen = np.ma.masked_array(logs, ~allowed)
+    own = [np.asarray(mean - mean.mean()) for mean in (seen.mean(1), seen.mean(0))]
+    rest = np.where(allowed, logs - own[0][:, None] - own[1], -np.inf)
+    wanted = rest.max() + (field[:3] + own[0]).max() + (field[3:] + own[1]).max()
+    factors = [tables(layout, [[0, 1]], jnp.asarray(np.where(allowed, logs, -1e9)))]
+    model = FactorGraph.create(layout, factors, jnp.asarray(field))
+    assert float(MPLP.plan(model, 0, None).dual(model.lower())) == pytest.approx(wanted)
+
+
 @pytest.mark.parametrize("forbidden", [[], [0, 2]])
 def test_the_descent_is_the_same_however_tables_and_fields_share_the_energy(forbidden):
     """Also where just one state of the other variable is allowed."""

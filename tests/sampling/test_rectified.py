@@ -15,7 +15,6 @@ from undirected.sampling.chain import run_chains
 from undirected.sampling.hamiltonian import ExactHamiltonian, ReflectiveHamiltonian
 from undirected.sampling.rectified import RectifiedGibbs
 
-pytestmark = pytest.mark.slow
 TWO_MODES = (np.array([2.0, 2.0]), np.array([[1.0, 1.5], [1.5, 1.0]]))
 THREE = (
     np.array([0.5, -0.8, 1.0]),
@@ -79,7 +78,13 @@ def dense(case) -> NonnegativeBM:
     )
 
 
-@pytest.mark.parametrize("case", [TWO_MODES, THREE], ids=["two modes", "three units"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(TWO_MODES, id="two modes"),
+        pytest.param(THREE, id="three units", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("kernel", "steps"), [(GIBBS, 2), (BOUNCING, 120)], ids=["gibbs", "reflective"]
 )
@@ -90,6 +95,7 @@ def test_goodness_of_fit(case, kernel, steps, key):
     assert p_value(x, *case) > 1e-5
 
 
+@pytest.mark.slow
 def test_exact_hamiltonian_fits(key):
     x = last_states(ExactHamiltonian(), dense(THREE), 20, key)
     assert p_value(x, *THREE) > 1e-5
@@ -103,11 +109,13 @@ def test_both_modes_are_visited(key):
     assert abs(seen - wanted) < 4.5 * np.sqrt(0.25 / CHAINS)
 
 
+@pytest.mark.slow
 def test_a_broken_kernel_fails(key):
     x = last_states(Broken(sweeps=60), dense(TWO_MODES), 2, key, chains=20_000)
     assert p_value(x, *TWO_MODES) < 1e-5
 
 
+@pytest.mark.slow
 def test_chromatic_and_sequential_sweeps_agree(key):
     """The same chain of three units, on a graph and as a matrix."""
     weights = jnp.asarray([0.7, -0.3])
@@ -116,6 +124,7 @@ def test_chromatic_and_sequential_sweeps_agree(key):
     assert p_value(x, np.asarray(sparse.bias, float), np.asarray(sparse.matrix, float)) > 1e-5
 
 
+@pytest.mark.slow
 def test_samplers_agree_on_36_units(key):
     g = grid(6, 6)
     bias = jnp.asarray(np.random.default_rng(0).uniform(-0.4, 0.4, 36), jnp.float32)
