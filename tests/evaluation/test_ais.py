@@ -441,6 +441,7 @@ def test_interval_opens_when_one_chain_carries_all():
         ({"betas": 1}, "at least 2"),
         ({"betas": [0.0, 0.5]}, "increase from 0 to 1"),
         ({"betas": [0.0, 0.7, 0.5, 1.0]}, "increase from 0 to 1"),
+        ({"betas": [0.0, 0.5, 0.5, 1.0]}, "increase from 0 to 1"),
         ({"confidence": 99}, "confidence is 99"),
     ],
 )

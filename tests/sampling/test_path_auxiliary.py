@@ -14,10 +14,10 @@ from tests.sampling import cases
 from tests.sampling.kernels import one_step_p_value, step
 from tests.sampling.test_dmala import uneven, with_rest
 from undirected.core.errors import UndirectedError
-from undirected.models import Ising
-from undirected.sampling import PathAuxiliary, run_chains
+from undirected.models import FactorGraph, Ising, discrete
+from undirected.sampling import GibbsWithGradients, HammingBall, PathAuxiliary, run_chains
 from undirected.sampling.adjusted import Place, gain, place
-from undirected.sampling.path_auxiliary import log_path
+from undirected.sampling.path_auxiliary import _half_gains, log_path
 
 
 @dataclass(frozen=True)
@@ -201,6 +201,34 @@ def test_adapted_paths_are_accepted_as_often_as_asked():
     assert float(before.info["accepted"].mean()) < 0.7
     assert 1 < found[0].length < 12
     assert abs(float(after.info["accepted"].mean()) - 0.8) < 0.05
+
+
+def test_half_gains_of_free_variables_are_halves_of_their_differences(x64):
+    """Without couplings slopes tell all: two binary units and two of three states."""
+    layout, field = discrete(a=2, b=(2, 3)), np.random.default_rng(0).normal(size=8)
+    p = FactorGraph.create(layout, [], jnp.asarray(field)).lower()
+    x = np.array([[0.0, 1, 1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1, 0, 0]])
+    found = np.asarray(_half_gains(layout, place(p, jnp.asarray(x))))
+    for chain, gains in zip(x, found, strict=True):
+        own = {2: chain[2:5] @ field[2:5], 5: chain[5:] @ field[5:]}
+        for unit in range(8):
+            if unit < 2:
+                wanted = (1 - 2 * chain[unit]) * field[unit]
+            elif chain[unit]:
+                assert gains[unit] < -1e8
+                continue
+            else:
+                wanted = field[unit] - own[2 if unit < 5 else 5]
+            assert gains[unit] == pytest.approx(wanted / 2)
+
+
+def test_chains_may_have_several_axes(x64):
+    model, key = cases.make("dense").model, jax.random.key(0)
+    x = np.random.default_rng(0).integers(0, 2, (2, 3, 5)).astype(float)
+    for kernel in (PathAuxiliary(2), GibbsWithGradients(), HammingBall()):
+        apart, _ = step(kernel, model, x, np.ones(5, bool), key)
+        flat, _ = step(kernel, model, x.reshape(6, 5), np.ones(5, bool), key)
+        np.testing.assert_array_equal(apart.x, flat.x.reshape(2, 3, 5))
 
 
 def test_refusals_say_what_is_wrong():
