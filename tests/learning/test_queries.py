@@ -161,6 +161,14 @@ def test_answers_in_chunks_are_the_same():
     np.testing.assert_allclose(answers(network, x), answers(network, silent), atol=1e-6)
 
 
+def test_a_network_is_an_argument_of_jit():
+    network = QueryNetwork(zoo.rbm(1)[0], jnp.asarray(1.0), 4)
+    rows = jnp.ones((2, network.model.layout.n_visible))
+    targets = jnp.ones(rows.shape, bool)
+    compiled = jax.jit(lambda n: query_losses(n, rows, targets)[0])(network)
+    np.testing.assert_allclose(compiled, query_losses(network, rows, targets)[0], rtol=1e-6)
+
+
 def test_mean_is_the_sum_over_the_number_of_targets(key):
     network = QueryNetwork(zoo.rbm(1)[0], 1.0, 4)
     x = jnp.asarray(np.random.default_rng(0).integers(0, 2, (6, 5)).astype(np.float32))

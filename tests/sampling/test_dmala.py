@@ -15,7 +15,7 @@ from undirected.core.potentials import clamp
 from undirected.models import FactorGraph, Ising
 from undirected.sampling import AnyScale, DiscreteLangevin, MultipleTry, run_chains
 from undirected.sampling.adjusted import place
-from undirected.sampling.dmala import log_proposal, roughness
+from undirected.sampling.dmala import BALANCES, log_proposal, roughness
 
 NAMES = ["rbm", "labelled rbm", "dense", "path", "labelled lateral"]
 
@@ -251,6 +251,11 @@ def test_held_units_stay_in_adaptation():
     _, state = kernel.adapted(model, jnp.zeros((8, 30)), jax.random.key(0), steps=20, free=free)
     assert (np.asarray(state.x)[:, ~free] == 0).all()
     assert (np.asarray(state.x)[:, free] != 0).any()
+
+
+def test_all_balances_that_adaptation_tries_are_allowed():
+    assert list(BALANCES) == sorted(BALANCES)
+    assert [AnyScale(balance=one).balance for one in BALANCES] == list(BALANCES)
 
 
 def test_refusals_say_what_is_wrong():
