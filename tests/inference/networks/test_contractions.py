@@ -1,5 +1,6 @@
 """Cliques as products of matrices, against sums of the whole product."""
 
+from itertools import permutations
 from math import inf
 
 import numpy as np
@@ -58,6 +59,40 @@ def test_no_split_without_gain(monkeypatch) -> None:
     assert find_split(SIZES, (1, 2, 3, 4), [(0, 1, 2), (0, 3)]) is None  # none knows 4
     monkeypatch.setattr(contractions, "BLOCK_RATE", 0.0)
     assert find_split(SIZES, (1, 2, 3, 4), INPUTS) is None
+
+
+def only(monkeypatch, rate: str) -> None:
+    """One of the rates is 1 and the others are 0."""
+    for name in ("GEMM_RATE", "WRITE_RATE", "FACTOR_RATE", "CALL"):
+        monkeypatch.setattr(contractions, name, float(name == rate))
+
+
+def test_the_seconds_of_a_split_count_what_is_made(monkeypatch) -> None:
+    own, joint, (_, *separator) = factors(0)
+    split = find_split(SIZES, separator, INPUTS)
+    assert split is not None
+    left, _ = own.summed()
+    made = {
+        "GEMM_RATE": joint.size,
+        "WRITE_RATE": own.message().size,
+        "FACTOR_RATE": own.left.size + own.right.size,
+        "CALL": len(left),
+    }
+    assert len(set(made.values())) == 4
+    for rate, count in made.items():
+        only(monkeypatch, rate)
+        assert split.seconds(SIZES, separator) == count
+
+
+def test_inputs_move_to_the_other_group_where_that_pays(monkeypatch) -> None:
+    """Of all groups of four pairs those with the fewest entries are found from any start."""
+    only(monkeypatch, "FACTOR_RATE")
+    monkeypatch.setattr(contractions, "STARTS", 1)
+    sizes = dict.fromkeys(range(6), 3)
+    for inputs in permutations([(0, 1), (1, 2), (2, 3), (4, 5)]):
+        split = find_split(sizes, (1, 2, 3, 4, 5), inputs)
+        assert split is not None
+        assert sum(3 ** len(own) for own in split.knows) == 3**4 + 3**2  # the chain, and the pair
 
 
 def test_products_that_plain_numbers_lose_are_not_safe() -> None:

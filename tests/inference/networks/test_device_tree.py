@@ -54,6 +54,21 @@ def test_small_networks_equal_enumeration() -> None:
     raise AssertionError(f"only {done} networks had large cliques")
 
 
+@pytest.mark.usefixtures("pieces")
+def test_single_variables_are_read_off_a_separator_on_the_device() -> None:
+    """It has 45 entries and is held in 48: what is behind the end counts for no state."""
+    rng, sizes = np.random.default_rng(0), (2, 3, 5, 3, 2)
+    scopes = (0, 1, 2, 3), (1, 2, 3, 4)
+    tables = tuple(rng.normal(size=[sizes[v] for v in scope]) for scope in scopes)
+    network = Network(sizes, scopes, tables)
+    tree = DeviceTree(network, tree_of(network), host=20)
+    assert max(clique.separator_size for clique in tree.tree.cliques) == 45
+    tree.collect()
+    logs = joint_logs(network)
+    for v, table in enumerate(tree.distribute([(v,) for v in range(5)])):
+        np.testing.assert_allclose(table, marginal(logs, v), rtol=1e-12, err_msg=str(v))
+
+
 @pytest.mark.slow
 def test_a_grid_as_in_numpy() -> None:
     """Messages of several rows stay on the device, and all single variables come back from it."""

@@ -69,6 +69,16 @@ def test_exact_mini_buckets_have_equal_weights():
     assert estimate.log_z == pytest.approx(enumerated(network)[1], abs=1e-9)
 
 
+def test_the_error_is_that_of_a_mean_of_weights():
+    """The second batch has the largest weight, the third the smallest."""
+    estimate, w = Estimate((2,)), np.array([1.0, 2.0, 0.5, 8.0, 3.0, 0.25])
+    for own in np.split(w, 3):
+        estimate.add(Draws(np.zeros((2, 1), int), np.log(own)))
+    assert estimate.log_z == pytest.approx(np.log(w.mean()))
+    assert estimate.effective == pytest.approx(w.sum() ** 2 / (w**2).sum())
+    assert estimate.error == pytest.approx(w.std() / w.mean() / np.sqrt(6))
+
+
 def test_states_that_are_all_forbidden_say_so():
     estimate = Estimate((2,))
     estimate.add(Draws(np.zeros((3, 1), int), np.full(3, -np.inf)))

@@ -129,6 +129,24 @@ def test_joint_probabilities_of_tables_in_any_order_of_axes() -> None:
             np.testing.assert_allclose(found, wanted, atol=1e-9, err_msg=f"{seed} {scope}")
 
 
+def test_what_is_multiplied_beforehand_stays_small() -> None:
+    """Three tables of one variable each: two are made one, all three would be the whole clique."""
+    rng, shape = np.random.default_rng(0), (8, 9, 10)
+    inputs = [rng.random([k if a == b else 1 for b, k in enumerate(shape)]) for a in range(3)]
+    found = blocks.fused(inputs, shape, np.multiply)
+    assert sorted(x.size for x in found) == [10, 72]
+    wanted = inputs[0] * inputs[1] * inputs[2]
+    np.testing.assert_allclose(np.prod(np.broadcast_arrays(*found), axis=0), wanted)
+
+
+def test_a_cutset_is_worked_on_once_for_each_of_its_states() -> None:
+    """Cliques of 2 · 3 · 4 and of 4 · 5 entries; threads share them."""
+    tree = tree_of(Network((2, 3, 4, 5), ((0, 1, 2), (2, 3)), (np.zeros((2, 3, 4)), np.eye(4, 5))))
+    for cut, entries in {(): 24 + 20, (3,): 5 * (24 + 4), (0, 3): 10 * (12 + 4)}.items():
+        for threads in (1, 2):
+            assert 2 ** conditioning.work(tree, cut, threads) == pytest.approx(entries / threads)
+
+
 def test_a_cutset_changes_nothing(monkeypatch) -> None:
     monkeypatch.setattr(cliques, "MOST_TOGETHER", 1)
     rng = np.random.default_rng(5)

@@ -66,6 +66,18 @@ def test_a_row_that_a_zero_forbids_is_named() -> None:
         Likelihood.of(SIZES, SCOPES, rows)(tables(0, zero=True))
 
 
+def test_a_hidden_state_that_zeros_forbid_counts_for_nothing() -> None:
+    """A chain whose middle is hidden and must be 0: its ends know nothing of each other."""
+    first = np.array([[0.3, -np.inf], [-0.2, -np.inf]])
+    second = np.array([[0.1, -0.4], [0.7, 0.5]])
+    rows = np.array([[-1, -1, 1], [-1, -1, 1], [-1, -1, 0], [-1, -1, 1]])
+    value, gradient = Likelihood.of((2, 2, 2), ((0, 1), (1, 2)), rows)([first, second])
+    p = np.exp(second[0]) / np.exp(second[0]).sum()
+    assert value == pytest.approx((np.log(p[0]) + 3 * np.log(p[1])) / 4)
+    np.testing.assert_allclose(gradient[0], np.zeros((2, 2)), atol=1e-12)
+    np.testing.assert_allclose(gradient[1], [[1 / 4 - p[0], 3 / 4 - p[1]], [0, 0]], atol=1e-12)
+
+
 def test_too_many_hidden_variables_are_refused() -> None:
     n = 30
     pairs = tuple((i, j) for i in range(n) for j in range(i))

@@ -59,6 +59,12 @@ def test_a_chain_of_implications_is_followed() -> None:
         simplify(network, {0: 1, 50: 0})
 
 
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_a_network_without_variables_has_an_empty_state(batch: tuple[int, ...]) -> None:
+    small = simplify(Network((), (), ()))
+    assert small.state(np.zeros((*batch, 0), int)).shape == (*batch, 0)
+
+
 def test_variables_that_determine_each_other_become_one() -> None:
     shifted = np.where(np.roll(np.eye(3), 1, 1) > 0, 0.0, -np.inf)
     free = np.random.default_rng(0).normal(size=(3, 2))

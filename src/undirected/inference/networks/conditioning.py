@@ -172,7 +172,7 @@ def maximum(
     return best, state
 
 
-def work(tree: CliqueTree, cut: tuple[int, ...], threads: int = 1) -> float:
+def work(tree: CliqueTree, cut: tuple[int, ...], threads: int) -> float:
     """Log2 of the work on all cliques over all slices."""
     sizes = {}
     for clique in tree.cliques:
