@@ -15,6 +15,7 @@ from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import clamp, potentials, shift
 from undirected.factors import Edges, Squares, Symmetric
 from undirected.inference.high_temperature import Downs
+from undirected.inference.mean_field import MeanField
 from undirected.inference.quadrature import Quadrature
 from undirected.inference.susceptibility import ImprovedSusceptibility, Susceptibility
 from undirected.inference.tap import TAP, free_energy, in_field
@@ -145,6 +146,23 @@ def test_downs_errors_vanish_at_third_order_in_all_of_the_matrix(x64):
             slopes = np.log(last / error) / np.log(4)
         last = error
     np.testing.assert_allclose(slopes, 3, atol=0.2)
+
+
+@pytest.mark.parametrize("infer", [MeanField(), NAIVE, SECOND], ids=["mean field", "naive", "tap"])
+@pytest.mark.parametrize("domain", [Domain.REAL, Domain.NONNEGATIVE])
+def test_units_without_couplings_are_exact(x64, infer, domain):
+    """log Z and moments of two units against a fine grid."""
+    l, r = np.array([0.7, -0.4]), np.array([2.5, 0.6])
+    layout = Layout((Block("x", 0, 2, domain),))
+    found = infer(potentials(layout, jnp.asarray(l), (Squares(jnp.asarray(-0.5 * r), 0),)))
+    x = np.linspace(0 if domain is Domain.NONNEGATIVE else -25, 25, 500_001)[:, None]
+    weight = np.exp(l * x - r * x**2 / 2) * (x[1] - x[0])
+    weight[0] /= 2
+    total = weight.sum(0)
+    assert float(found.log_z) == pytest.approx(np.log(total).sum(), abs=1e-6)
+    np.testing.assert_allclose(found.unary, (weight * x).sum(0) / total, rtol=1e-6)
+    second = (weight * x**2).sum(0) / total
+    np.testing.assert_allclose(found.factors[0].weight, second, rtol=1e-6)
 
 
 def test_downs_second_moments_are_covariances_and_products_of_means(x64):

@@ -70,6 +70,14 @@ def test_the_number_of_components_is_chosen_by_held_out_rows():
     assert means.shape == (3, 40)
 
 
+def test_every_component_has_two_rows_or_more():
+    """Rows that are all different, held-out ones the same: more components would be better."""
+    rows = np.random.default_rng(0).integers(0, 2, (16, 60)).astype(float)
+    assert len(choose_mixture(rows, rows).log_weights) == 5
+    five, ten = (fit_mixture(rows, count).log_likelihood(rows).mean() for count in (5, 10))
+    assert ten > five
+
+
 def test_bad_tables_are_refused():
     with pytest.raises(UndirectedError, match=r"rows have shape \(0, 3\)"):
         fit_mixture(np.zeros((0, 3)), 2)

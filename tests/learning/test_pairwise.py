@@ -135,3 +135,15 @@ def test_l_bfgs_finds_the_minimum_of_a_quadratic():
         found.converged
         and not minimise(quadratic, vector(np.zeros(8)), vector(np.ones(8)), 2, 1e-15).converged
     )
+
+
+def test_l_bfgs_ends_where_rounding_hides_what_is_lower():
+    start = Pairwise(np.arange(3.0), np.zeros(1))
+    slope = Pairwise(np.full(3, 1e-9), np.zeros(1))
+
+    def rounded(at):
+        return 1.0 if (at.fields == start.fields).all() else 1.0 + 1e-15, slope
+
+    found = minimise(rounded, start, Pairwise(np.ones(3), np.ones(1)))
+    assert found.converged and found.iterations == 1
+    np.testing.assert_array_equal(found.at.fields, start.fields)

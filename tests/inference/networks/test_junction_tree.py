@@ -19,7 +19,7 @@ from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.clock import OutOfTime
 from undirected.inference.networks.junction_tree import JunctionTree
 from undirected.inference.networks.network import Network
-from undirected.inference.networks.orders import find_order
+from undirected.inference.networks.orders import Order, find_order
 from undirected.inference.networks.simplify import Inconsistent, simplify
 from undirected.inference.networks.states import best_state, best_states, sample_states
 
@@ -92,6 +92,21 @@ def test_coupled_pairs_equal_enumeration(request) -> None:
     assert (split >= 10) == ("matrices" in request.node.name)
 
 
+def test_cliques_are_taken_apart_for_products_of_matrices() -> None:
+    """Without variable 1 the sum over 0 is a product of matrices; with it one input is too wide."""
+    sizes, scopes = (32,) * 4, ((0, 1), (0, 2), (0, 3), (1, 2, 3))
+    tables = tuple(np.random.default_rng(0).normal(size=(32,) * len(scope)) for scope in scopes)
+    order = Order([(0, 1, 2, 3), (1, 2, 3), (2, 3), (3,)], 20.0, 20.1, "by hand")
+    together, apart = (clique_tree(sizes, scopes, order, sums=sums) for sums in (False, True))
+    assert together.cliques[0].gone == 2 and together.cliques[0].split is None
+    assert apart.cliques[0].gone == 1 and apart.cliques[0].split is not None
+    assert apart.work() < together.work() / 3
+    wanted = np.log(np.einsum("ab,ac,ad,bcd->", *map(np.exp, tables), optimize=True))
+    network = Network(sizes, scopes, tables)
+    for tree in (together, apart):
+        assert near(conditioning.log_partition(network, tree), wanted)
+
+
 def test_single_variables_are_read_off_the_smallest_separator() -> None:
     alone = read_off = 0
     for seed in range(100):
@@ -156,6 +171,7 @@ def test_a_cutset_changes_nothing(monkeypatch) -> None:
     tree = tree_of(network)
     cut = conditioning.choose_cutset(tree, 2 * 3**5)
     assert cut
+    assert conditioning.choose_cutset(tree, 2 * 3**5, 3**7) is None  # more work than it may be
     assert conditioning.stored_entries(conditioning.sliced(tree, cut)) <= 2 * 3**5
     log_z, found = conditioning.marginals(network, tree, cut)
     logs = joint_logs(network)

@@ -34,6 +34,19 @@ def test_the_best_state_is_found():
     assert hits >= 16
 
 
+def test_moves_that_pay_are_not_idle():
+    """Two idle moves make blocks larger, two of the largest end the search; a gain resets that."""
+    gains, bounds = iter([0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 1e-12, 3.0, 0.0, 0.0]), []
+
+    class Stub:
+        def move(self, order, bound, key, deadline):
+            bounds.append(bound)
+            return next(gains)
+
+    climb(Stub(), [[0]], np.random.default_rng(0), np.inf, first=3.0, last=5.0, patience=2)
+    assert bounds == [3.0] * 6 + [5.0] * 4
+
+
 def test_one_variable_at_a_time_gets_stuck():
     """The broken twin: blocks of one variable are what greedy search does."""
     worse = 0

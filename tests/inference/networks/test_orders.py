@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from undirected.inference.networks import orders
 from undirected.inference.networks.orders import eliminate, find_order, initial_fills, neighbours
 
 
@@ -81,6 +82,26 @@ def test_known_widths() -> None:
         assert order is not None and width <= order.width <= width + (name == "grid"), name
         clique = find_order([2] * n, edges, good=0, restarts=0)
         assert clique is not None and order.cost <= clique.cost
+
+
+def test_every_rule_is_tried_without_noise_first(monkeypatch) -> None:
+    """Also where one of them is better than the first."""
+    rules = {"min-weight", "min-fill", "weighted min-fill", "front"}
+    tried, best = [], set()
+
+    def spy(near, logs, rule, fills=None, noise=0.0, *rest, **more):
+        tried.append((rule, noise))
+        return eliminate(near, logs, rule, fills, noise, *rest, **more)
+
+    monkeypatch.setattr(orders, "eliminate", spy)
+    for seed in range(10):
+        tried.clear()
+        order = find_order([2] * 25, random_graph(seed, 25), good=0, restarts=6)
+        assert order is not None
+        best.add(order.method)
+        assert {rule for rule, _ in tried} == rules
+        assert all(noise == 0 for _, noise in tried)
+    assert len(best) > 1
 
 
 def test_variables_of_one_state_keep_their_edges() -> None:

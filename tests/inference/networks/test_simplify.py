@@ -1,5 +1,7 @@
 """Simplification leaves every answer as it was, and finds what it should."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,23 @@ def test_variables_that_determine_each_other_become_one() -> None:
     small = simplify(network)
     assert sorted(small.network.cardinalities) == [2, 3]
     assert len(small.network.tables) == 1
+
+
+def test_variables_that_become_one_leave_the_others_in_place() -> None:
+    """The first table makes two of its three variables one; others have them in any order."""
+    rng = np.random.default_rng(0)
+    for first in permutations(range(3)):
+        for second in permutations(range(4)):
+            moved = np.where(np.eye(3)[[1, 2, 0]] > 0, 0.0, -np.inf)[:, :, None]
+            sizes = *(2 if v == first[2] else 3 for v in range(3)), 2
+            tables = moved + rng.normal(size=(3, 3, 2)), rng.normal(size=[sizes[v] for v in second])
+            network = Network(sizes, (first, second), tables)
+            small, logs = simplify(network), joint_logs(network)
+            own = joint_logs(small.network)
+            assert own.ndim == 3
+            every = small.marginals([marginal(own, v) for v in range(3)])
+            for v, table in enumerate(every):
+                np.testing.assert_allclose(table, marginal(logs, v), rtol=1e-9)
 
 
 def test_products_are_split_and_tables_inside_others_merged() -> None:

@@ -182,7 +182,7 @@ def _whole(
     """An answer about a network that hangs together, exact where that fits."""
     try:
         plan = None if hopeless else plan_exact(network, task, budget, last)
-        found = plan and _planned(network, task, budget, plan, maximised, last)
+        found = plan and _planned(network, task, budget, plan, maximised)
     except KeyboardInterrupt:
         budget, found = replace(budget, deadline=time.monotonic() + INTERRUPTED), None
     return found or _approximate(network, task, budget, maximised)
@@ -338,14 +338,13 @@ def _planned(
     budget: Budget,
     plan: Plan,
     maximised: frozenset[int],
-    last: frozenset[int],
 ) -> Outcome | None:
     """The answer of a plan; what a device could not do is planned anew without it."""
     found = _exact(network, task, budget, plan, maximised)
     if found is not None or not plan.device:
         return found
     budget = replace(budget, device=False)
-    again = plan_exact(network, task, budget, last)
+    again = plan_exact(network, task, budget)  # a device maximises nothing, so none goes last
     return None if again is None else _exact(network, task, budget, again, maximised)
 
 
@@ -366,14 +365,13 @@ def _by_parts(
             break
         plan = plan_exact(net, task, budget, last, 1 / (len(own) - i))
         if plan is not None and plan.seconds <= AT_ONCE * budget.left:
-            exact = _planned(net, task, budget, plan, most, last)
+            exact = _planned(net, task, budget, plan, most)
             found |= {} if exact is None else {i: exact}
         elif plan is not None:
             planned.append((plan.seconds, i, plan))
     for seconds, i, plan in sorted(planned, key=lambda item: item[:2]):
         if seconds <= EXACT_SHARE * budget.left:
-            last = own[i][1] if task == "mmap" else frozenset()
-            exact = _planned(own[i][0], task, budget, plan, own[i][1], last)
+            exact = _planned(own[i][0], task, budget, plan, own[i][1])
             found |= {} if exact is None else {i: exact}
     rest = [i for i in range(len(own)) if i not in found]
     weight = {i: len(own[i][0].cardinalities) for i in rest}

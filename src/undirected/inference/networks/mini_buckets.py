@@ -211,23 +211,24 @@ def work(
 
 def largest_bound(
     network: Network, order: list[int], entries: float, most: int = 28, deadline: float = inf
-) -> tuple[int, bool]:
-    """The largest i-bound whose minis have this many entries at most, and whether it splits.
+) -> int:
+    """The largest i-bound whose minis have this many entries at most.
 
-    After the deadline no larger one is looked for.
+    None is larger than what it takes to split no bucket, and after the deadline no larger one is
+    looked for.
     """
-    best, split = 1, True
+    best = 1
     for bound in range(1, most + 1):
         try:
-            total, _, cut = work(network, order, bound, deadline)
+            total, _, split = work(network, order, bound, deadline)
         except OutOfTime:
             break
         if total > entries:
             break
-        best, split = bound, cut
-        if not cut:
+        best = bound
+        if not split:
             break
-    return best, split
+    return best
 
 
 def decode(buckets: MiniBuckets) -> Int[np.ndarray, " n"]:

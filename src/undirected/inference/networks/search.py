@@ -118,7 +118,7 @@ def affordable(search: Search, network: Network, order: list[int], share: float)
     seconds = share * (search.deadline - search.start)
     most = min(seconds / SECONDS_PER_ENTRY, search.memory / BYTES_PER_ENTRY)
     until = min(search.deadline, time.monotonic() + seconds)
-    return float(largest_bound(network, order, most, deadline=until)[0])
+    return float(largest_bound(network, order, most, deadline=until))
 
 
 def offer(search: Search, state: State, method: str) -> None:

@@ -1,0 +1,44 @@
+"""The choice of engines for the parts of a network, against enumeration."""
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.inference.networks.enumeration import joint
+from tests.inference.networks.random_networks import log_sum, marginal
+from undirected.inference.networks import engines
+from undirected.inference.networks.engines import Budget, answer
+from undirected.inference.networks.network import Network
+
+KEPT = 1, 4, 6
+"""The variables that are maximised over where others are summed out."""
+
+
+def two_parts() -> Network:
+    """All pairs of the even variables, and of the odd ones."""
+    rng, sizes = np.random.default_rng(0), (3, 3, 3, 4, 4, 3, 3, 3)
+    pairs = tuple((i, j) for i in range(8) for j in range(i) if (i - j) % 2 == 0)
+    return Network(sizes, pairs, tuple(rng.normal(size=(sizes[i], sizes[j])) for i, j in pairs))
+
+
+@pytest.mark.parametrize("share", [engines.AT_ONCE, -1.0], ids=["at once", "later"])
+@pytest.mark.parametrize("task", ["mar", "pr", "map", "mmap"])
+def test_parts_are_exact_whenever_they_are_done(task: str, share: float, monkeypatch) -> None:
+    monkeypatch.setattr(engines, "EASY", 0.0)
+    monkeypatch.setattr(engines, "AT_ONCE", share)
+    network = two_parts()
+    logs = joint(network)
+    summed = {"map": (), "mmap": tuple(v for v in range(8) if v not in KEPT)}.get(task)
+    maximised = frozenset(v for v in range(8) if summed is not None and v not in summed)
+    found = answer(network, task, Budget(time.monotonic() + 100, 2**30), maximised)
+    assert found.exact and found.notes[0] == "2 of 2 separate parts exactly"
+    wanted = logs if task == "map" else log_sum(logs, summed)
+    assert found.value == pytest.approx(float(wanted.max()), rel=1e-9)
+    if found.state is not None:
+        best = np.unravel_index(wanted.argmax(), wanted.shape)
+        assert found.state[sorted(maximised)].tolist() == [int(x) for x in best]
+        assert (found.state >= 0).sum() == len(maximised)
+    for v, table in enumerate(found.marginals or []):
+        np.testing.assert_allclose(table, marginal(logs, v), rtol=1e-9)
+    assert (found.marginals is None, found.state is None) == (task != "mar", task in ("mar", "pr"))
