@@ -124,6 +124,23 @@ def test_figures_are_met_up_to_their_error(better, values, held):
     assert strict.verdict == "does not hold here"
 
 
+@pytest.mark.parametrize(
+    ("better", "values", "held"),
+    [
+        ("lower", [2.03, 2.04, 2.05], True),
+        ("lower", [2.06, 2.061, 2.062], False),
+        ("higher", [1.97, 1.96, 1.95], True),
+        ("higher", [1.94, 1.939, 1.938], False),
+    ],
+)
+def test_a_printed_figure_stands_for_all_that_round_to_it(better, values, held):
+    claim = one(Meets(CASE, METRIC, "ours", decimals=1))
+    found = judge(claim, record(better=better, ours=values))
+    assert found.verdict == ("holds" if held else "does not hold here")
+    finer = judge(one(Meets(CASE, METRIC, "ours", decimals=3)), record(better=better, ours=values))
+    assert finer.verdict == "does not hold here"
+
+
 def test_near_looks_at_both_sides():
     claim = one(Near(CASE, METRIC, "ours"))
     for values, verdict in (

@@ -89,13 +89,15 @@ class Ahead:
 class Meets:
     """Our figure is as good as the paper's, or no worse by more than its interval.
 
-    The paper's figure is that of the row, or `target`.
+    The paper's figure is that of the row, or `target`; printed with `decimals`, it stands for all
+    that round to it.
     """
 
     case: str
     metric: str
     method: str
     target: float | None = None
+    decimals: int | None = None
 
     def __call__(self, record: Record, repeats: bool) -> Finding | None:
         """Ours beside it."""
@@ -106,7 +108,8 @@ class Meets:
         runs = _runs(row, repeats)
         value, low, high = _interval(Difference(row.ours, row.stderr if runs > 1 else None, runs))
         best = max(value, high) if row.better == "higher" else min(value, low)
-        held = best >= target if row.better == "higher" else best <= target
+        room = 0.0 if self.decimals is None else 0.5 * 10.0**-self.decimals
+        held = best >= target - room if row.better == "higher" else best <= target + room
         text = f"{self.case}: {self.method} {_shown(value, low, high)} against {target:g}"
         return Finding(held, runs, text)
 
