@@ -66,12 +66,12 @@ CLAIMS = [
     Claim(
         "The errors of I-SusP are no larger than the printed ones.",
         "0.153, 0.060",
-        [Meets(CASE, metric, "I-SusP") for metric in ("e_b", "e_w")],
+        [Meets(CASE, metric, "I-SusP", decimals=3) for metric in ("e_b", "e_w")],
     ),
     Claim(
         "The errors of SusP are no larger than the printed ones.",
         "0.297, 0.095",
-        [Meets(CASE, metric, "SusP") for metric in ("e_b", "e_w")],
+        [Meets(CASE, metric, "SusP", decimals=3) for metric in ("e_b", "e_w")],
     ),
 ]
 
