@@ -51,16 +51,16 @@ def test_places_are_drawn_once_each_and_the_same_by_seed():
 
 
 def test_a_sample_stays_what_it_was_where_the_code_does():
-    source = "\n".join(f"def f{i}(x):\n    return x * {i} + {i}" for i in range(50))
+    source = "\n".join(f"def f{i}(x):\n    return x * {i} + {i}" for i in range(12))
     longer = f"import math\n\n\ndef new(x):\n    return math.pi - x\n{source}"
 
     def drawn(text: str, seed: int = 0) -> set[tuple[str, int, str, str]]:
-        some = mutate.draw(list(mutate.mutations("x.py", text)), 40, seed)
+        some = mutate.draw(list(mutate.mutations("x.py", text)), 10, seed)
         return {(one.text, one.column, one.operator, mutate.change(one, text)) for one in some}
 
-    assert len(drawn(source)) == 40
-    assert len(drawn(source) & drawn(longer)) >= 39
-    assert len(drawn(source) & drawn(source, seed=1)) < 35
+    assert len(drawn(source)) == 10
+    assert len(drawn(source) & drawn(longer)) >= 9
+    assert len(drawn(source) & drawn(source, seed=1)) < 8
 
 
 def test_short_tests_come_first_up_to_the_budget():
