@@ -74,7 +74,7 @@ $(STAMP)-demo: $(STAMP)-venv pyproject.toml
 	$(call install,the program,-e ".[demo]")
 
 $(STAMP)-test: $(STAMP)-venv pyproject.toml
-	$(call install,the program and its tests,-e ".[arviz$(COMMA)demo]" --group test --group peers --group browser)
+	$(call install,the program and its tests,-e ".[arviz$(COMMA)demo$(COMMA)parquet]" --group test --group peers --group browser)
 
 $(STAMP)-slow: $(STAMP)-venv pyproject.toml
 	$(call install,what the long tests need beside,--group notebooks)
