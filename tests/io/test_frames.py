@@ -136,13 +136,13 @@ def test_pandas_frames_keep_names_and_categories():
     assert frame.cells["when"][0].startswith("2020-01-01") and frame.cells["when"][1] is None
 
 
-def test_polars_and_arrow(tmp_path):
-    polars, pyarrow = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+@pytest.mark.parametrize(("library", "make"), [("polars", "DataFrame"), ("pyarrow", "table")])
+def test_polars_and_arrow(tmp_path, library, make):
     own = {"a": ["x", None, "y"], "b": [1, None, 3], "c": [True, None, False]}
-    for table in (polars.DataFrame(own), pyarrow.table(own)):
-        frame = as_frame(table)
-        assert [c for c in frame.cells["a"] if c] == ["x", "y"]
-        np.testing.assert_array_equal(frame.cells["b"], [1, np.nan, 3])
+    frame = as_frame(getattr(pytest.importorskip(library), make)(own))
+    assert [c for c in frame.cells["a"] if c] == ["x", "y"]
+    np.testing.assert_array_equal(frame.cells["b"], [1, np.nan, 3])
+    pytest.importorskip("pyarrow", reason="needs the extra parquet")
     for name in ("t.parquet", "t.arrow"):
         write_frame(tmp_path / name, own)
         frame = read_frame(tmp_path / name)
@@ -164,3 +164,16 @@ def test_rows_and_mappings_are_tables():
     assert cells(as_frame([["a", 1], ["b", 2]])) == {"x0": ["a", "b"], "x1": ["1", "2"]}
     with pytest.raises(BadFile, match="'b' has 1 cells"):
         as_frame({"a": [1, 2], "b": [1]})
+
+
+def test_an_arrow_file_whose_offsets_lead_astray_is_refused(tmp_path):
+    """Words are found by their offsets: read as they are, these would be outside of the file."""
+    pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    write_frame(tmp_path / "t.arrow", {"word": ["one", "three", "seven"]})
+    good = (tmp_path / "t.arrow").read_bytes()
+    offsets = np.array([0, 3, 8, 13], np.int32).tobytes()
+    assert good.count(offsets) == 1
+    astray = np.array([0, 3, 2**30, 2**30 + 5], np.int32).tobytes()
+    (tmp_path / "t.arrow").write_bytes(good.replace(offsets, astray))
+    with pytest.raises(BadFile, match=r"t\.arrow: damaged"):
+        read_frame(tmp_path / "t.arrow")

@@ -50,3 +50,18 @@ def test_columns_of_words_and_holes_without_nan_are_refused(tmp_path):
         open_rows(tmp_path / "t.parquet")
     with pytest.raises(BadFile, match="'n' has missing cells"):
         open_rows(tmp_path / "t.parquet", ["n"])[0:2]
+
+
+def test_damaged_parquet_files_are_named(tmp_path):
+    """A file that is cut off, and one whose pages are not what they were."""
+    pa = pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"x": np.random.default_rng(0).integers(0, 2, 2000)})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    good = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(good[:-20])
+    with pytest.raises(BadFile, match=r"t\.parquet: damaged"):
+        open_rows(tmp_path / "t.parquet")
+    (tmp_path / "t.parquet").write_bytes(good[:4] + b"\xff" * 60 + good[64:])
+    with pytest.raises(BadFile, match=r"t\.parquet: damaged"):
+        open_rows(tmp_path / "t.parquet")[0:2000]

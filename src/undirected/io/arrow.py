@@ -1,5 +1,7 @@
 """Parquet and Arrow files through pyarrow, which is imported only here."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ ARROW = (".arrow", ".feather", ".ipc")
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
     """The cells of every column, and the words of those columns that have categories."""
     pa = require(path)
-    try:
+    with reading(path):
         if path.suffix.lower() in PARQUET:
             import pyarrow.parquet as parquet  # type: ignore[import-not-found]
 
@@ -24,14 +26,22 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]
             import pyarrow.feather as feather  # type: ignore[import-not-found]
 
             table = feather.read_table(path)
+        table.validate(full=True)  # a damaged offset would lead out of the file's memory
         names = [str(name) for name in table.column_names]
         cells = {n: cells_of(pa, table.column(i), n) for i, n in enumerate(names)}
         return cells, categories_of(pa, table, names)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Errors inside name the file; pyarrow has many ways to say that one is damaged."""
+    try:
+        yield
     except BadFile as error:
         raise BadFile(f"{path}: {error}") from error
     except FileNotFoundError:
         raise
-    except Exception as error:  # pyarrow has many ways to say that a file is damaged
+    except Exception as error:
         raise BadFile(f"{path}: damaged, or not a table ({error!s:.200})") from error
 
 

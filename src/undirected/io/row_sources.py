@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from undirected.core.errors import BadFile
-from undirected.io.arrow import PARQUET, require
+from undirected.io.arrow import PARQUET, reading, require
 
 
 def open_rows(path: str | Path, columns: Sequence[str] | None = None) -> Any:
@@ -57,7 +57,10 @@ class ParquetRows:
         files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
         if not files:
             raise BadFile(f"{path}: the folder holds no .parquet file")
-        self.files = [parquet.ParquetFile(file, memory_map=True) for file in files]
+        self.paths, self.files = files, []
+        for file in files:
+            with reading(file):
+                self.files.append(parquet.ParquetFile(file, memory_map=True))
         schema = self.files[0].schema_arrow
         self.names = list(columns) if columns is not None else list(schema.names)
         for file, place in zip(self.files, files, strict=True):
@@ -93,18 +96,23 @@ class ParquetRows:
         if self._kept is None or self._kept[0] != number:
             self._kept = None  # before the next is read: one is in memory, not two
             file, group = self.groups[number]
-            table = self.files[file].read_row_group(group, columns=self.names)
-            whole = np.empty((table.num_rows, len(self.names)), self.dtype)
-            for i, name in enumerate(self.names):
-                column = table.column(name)
-                if column.null_count and self.dtype.kind != "f":
-                    raise BadFile(
-                        f"column '{name}' has missing cells in a type without NaN "
-                        f"({column.type}); write it as float"
-                    )
-                whole[:, i] = column.to_numpy()
+            with reading(self.paths[file]):
+                whole = self._read(self.files[file], group)
             self._kept = number, whole
         return self._kept[1]
+
+    def _read(self, file: Any, group: int) -> np.ndarray:
+        table = file.read_row_group(group, columns=self.names)
+        whole = np.empty((table.num_rows, len(self.names)), self.dtype)
+        for i, name in enumerate(self.names):
+            column = table.column(name)
+            if column.null_count and self.dtype.kind != "f":
+                raise BadFile(
+                    f"column '{name}' has missing cells in a type without NaN ({column.type}); "
+                    "write it as float"
+                )
+            whole[:, i] = column.to_numpy()
+        return whole
 
 
 def _common_dtype(path: Path, fields: list[Any]) -> np.dtype:
