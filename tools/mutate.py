@@ -82,7 +82,9 @@ def is_annotation(node) -> bool:
 def is_guard(node) -> bool:
     """Whether a node is the truth of `strict=True`, which changes nothing where lengths agree."""
     parent = node.parent
-    return parent is not None and parent.type == "argument" and parent.children[0].value == "strict"
+    if parent is None or parent.type != "argument":
+        return False
+    return getattr(parent.children[0], "value", "") == "strict"
 
 
 def mutate(source: str, mutation: Mutation) -> str:
