@@ -32,8 +32,10 @@ def test_operators_and_numbers_are_changed_and_types_are_not():
 
 
 def test_what_changes_nothing_is_left_alone():
-    source = "def f(a, b):\n    return [x is y for x, y in zip(a, b, strict=True)], dict(loose=True), f(*a)\n"
-    source += "    g(x + 1 for x in a)\n"
+    source = (
+        "def f(a, b):\n    return [x is y for x, y in zip(a, b, strict=True)], dict(loose=True)\n"
+    )
+    source += "def g(a):\n    return f(*a), g(x + 1 for x in a)\n"
     changed = {mutate.mutate(source, one) for one in mutate.mutations("x.py", source)}
     assert any("loose=False" in text for text in changed)
     assert any("x is not y" in text for text in changed)
