@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from tests import zoo
+from undirected.core.errors import UndirectedError
 from undirected.data import Split
 from undirected.experiments import record, runner
 from undirected.experiments.stages import Context
@@ -80,7 +81,8 @@ def test_border_ownership_takes_the_setting_of_lowest_cross_entropy(tmp_path, mo
     monkeypatch.setattr(grid, "_try", tried)
     several = {"rates": [0.1, 0.2, 0.3], "b2s": [0.9, 0.99], "batches": [5, 20], "runs": 2}
     context = Context("grid", tmp_path, lambda event: None)
-    chosen = grid._choose({}, np.zeros(3), several, 0, context)
+    parts = {"validation": Split(np.zeros((2, 900)))}
+    chosen = grid._choose(parts, np.zeros(3), several, 0, context)
     assert chosen == (grid._Setting((0.1 if nan else 0.2,) * 2, 0.99, 20), 12)
     assert [(one.batch, one.b2) for one in asked] == [(5, 0.9), (5, 0.99), (20, 0.9), (20, 0.99)]
     one = {"rates": [0.1], "b2s": [0.9], "batches": [5], "runs": 3}
@@ -89,6 +91,8 @@ def test_border_ownership_takes_the_setting_of_lowest_cross_entropy(tmp_path, mo
         1,
     )
     assert len(asked) == 4
+    with pytest.raises(UndirectedError, match="set valid above 0"):
+        grid._choose({"validation": Split(np.zeros((0, 900)))}, np.zeros(3), several, 0, context)
 
 
 @pytest.mark.data

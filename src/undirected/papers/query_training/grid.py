@@ -15,6 +15,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from undirected import data
+from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Info
 from undirected.data.ownership import CONTOUR, OUT, SIDE
 from undirected.evaluation.estimate import Estimate, mean
@@ -181,6 +182,11 @@ def _choose(
     settings = [_Setting(tuple(config["rates"]), b2, batch) for batch, b2 in pairs]
     if len(settings) == len(config["rates"]) == 1:
         return replace(settings[0], rates=settings[0].rates * config["runs"]), 1
+    if not len(parts["validation"]):
+        raise UndirectedError(
+            "query-training/grid: settings are chosen by validation images; set valid above 0, or "
+            "one of rates, b2s and batches each"
+        )
     nats = []
     for one in settings:
         name = f"choice, {one.batch} images a step, b2 {one.b2:g}"
@@ -209,13 +215,18 @@ def _try(
 def _notes(
     found: list[dict[str, np.ndarray]], config: dict[str, Any], setting: _Setting, tried: int
 ) -> list[str]:
+    chosen = (
+        f"chosen of {tried} settings, by {config['choose_by']} validation images after "
+        f"{config['choose_epochs']} epochs"
+        if tried > 1
+        else "as given"
+    )
     return [
         "The belief of a pixel leaves out its own evidence, as in the authors' program; "
         f"with it: NCE {np.mean([float(one['own']) for one in found]):.4f} nats.",
         f"The learning rate falls along a cosine from {setting.rates[0]} for {config['epochs']} "
-        f"epochs, {setting.batch} images a step, b2 of Adam {setting.b2:g}: chosen of {tried} "
-        f"settings, by {config['choose_by']} validation images after {config['choose_epochs']} "
-        "epochs. The authors' program keeps 0.01 for 10 epochs, with 50.",
+        f"epochs, {setting.batch} images a step, b2 of Adam {setting.b2:g}: {chosen}. "
+        "The authors' program keeps 0.01 for 10 epochs, with 50.",
         f"{config['valid']} training images are held out to choose settings by. The outermost ring "
         "is background in the answers of the network and left to chance in the random row, as in "
         "the paper.",

@@ -364,6 +364,34 @@ def joint_learning_of_seeds(
     return replace(ones[0], start=start, batches=batches, learner=learner_of_seeds)
 
 
+def rbm_learning_of_seeds(
+    train: Int[np.ndarray, "rows v"],
+    means: Float[np.ndarray, " v"],
+    config: dict[str, Any],
+    seeds: Sequence[int],
+    context: Context,
+    transform: Callable[[Array, Key[Array, ""]], Array] | None = None,
+    prefix: str = "",
+) -> Learning:
+    """Learning of an RBM for every seed, from base rates, each with its own start and order."""
+    rates = jnp.asarray(means, jnp.float32)
+    starts = [
+        RBM.create(train.shape[1], config["hidden"], jax.random.key(seed), means=rates)
+        for seed in seeds
+    ]
+    batches = SeedBatches(train, config["batch"], transform=transform, seeds=tuple(seeds))
+    return Learning(
+        stack(starts),
+        batches,
+        config,
+        seeds[0],
+        context,
+        lambda models: 0.0,
+        learner_of_seeds,
+        prefix,
+    )
+
+
 @eqx.filter_jit
 def seen_pixels(model: SemiRestrictedBM, x: Float[Array, "rows n"]) -> Float[Array, "rows p"]:
     """How particles are shown: probability of every pixel given hiddens and other pixels."""

@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.protocols import Info
 from undirected.evaluation import log_likelihood
-from undirected.experiments.fitting import SeedBatches, fit
+from undirected.experiments.fitting import fit
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context, restore, store
-from undirected.learning import Batches, ContrastiveDivergence, member, stack
+from undirected.learning import Batches, ContrastiveDivergence, member
 from undirected.models import RBM, GaussianRBM, Stack, draw_features
 from undirected.papers.tempered import _common
 from undirected.report.images import image_grid
@@ -113,7 +113,7 @@ def run_task(
         drawn = context.stage("features", partial(_features, bottom, parts, seeds[0]))
         train, test = (_unpack(drawn[part], config["features"]) for part in parts)
         means = train.mean(0)
-        learning = _top_learning(train, means, config, seeds, context)
+        learning = _common.rbm_learning_of_seeds(train, means, config, seeds, context)
         rows = [_baseline(task, config, seed, context) for seed in seeds]
         sheet, notes = [task.draw(task.x[:20])], []
         for method, steps, found in learning.run_all(config["methods"], BlockGibbs()):
@@ -146,30 +146,6 @@ def run_task(
         Outcome(own, images=() if i else images, notes=() if i else notes)
         for i, own in enumerate(rows)
     ]
-
-
-def _top_learning(
-    train: Int[np.ndarray, "rows f"],
-    means: np.ndarray,
-    config: dict[str, Any],
-    seeds: Sequence[int],
-    context: Context,
-) -> _common.Learning:
-    """Learning of an RBM of the features for every seed, each with its own start and order."""
-    starts = [
-        RBM.create(train.shape[1], config["hidden"], jax.random.key(seed), means=jnp.asarray(means))
-        for seed in seeds
-    ]
-    batches = SeedBatches(train, config["batch"], seeds=tuple(seeds))
-    return _common.Learning(
-        stack(starts),
-        batches,
-        config,
-        seeds[0],
-        context,
-        lambda models: 0.0,
-        _common.learner_of_seeds,
-    )
 
 
 def _learn_bottom(task: Task, config: dict[str, Any], seed: int, context: Context) -> GaussianRBM:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -10,12 +9,9 @@ from jaxtyping import Array, Float, Key
 from undirected import data
 from undirected.data import corruption
 from undirected.experiments.claims import Ahead, Claim
-from undirected.experiments.fitting import SeedBatches
 from undirected.experiments.record import Outcome, Row
 from undirected.experiments.stages import Context, restore
-from undirected.learning import stack
 from undirected.learning.ensemble import member
-from undirected.models import RBM
 from undirected.papers.tempered import _common
 from undirected.sampling import BlockGibbs
 
@@ -140,21 +136,7 @@ def _learning(
 ) -> _common.Learning:
     """Learners of all seeds of one variant, from base rates."""
     grey = train.max() > 1
-    means = jnp.asarray(train.mean(0) / (255 if grey else 1), jnp.float32)
-    starts = [
-        RBM.create(train.shape[1], config["hidden"], jax.random.key(seed), means=means)
-        for seed in seeds
-    ]
-    batches = SeedBatches(
-        train, config["batch"], transform=_draw if grey else None, seeds=tuple(seeds)
-    )
-    return _common.Learning(
-        stack(starts),
-        batches,
-        config,
-        seeds[0],
-        context,
-        lambda models: 0.0,
-        _common.learner_of_seeds,
-        prefix=f"{case}, ",
+    means, transform = train.mean(0) / (255 if grey else 1), _draw if grey else None
+    return _common.rbm_learning_of_seeds(
+        train, means, config, seeds, context, transform, f"{case}, "
     )
