@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from undirected.ops import dense_potts
 from undirected.ops.dense_potts import BLOCK, sweep_blocks, sweep_plain, sweeps
 
 
@@ -31,14 +30,7 @@ def drawn_by_loop(fields, couplings, states, noise, beta):
     return states
 
 
-def sweep_by_gathers(*arrays):
-    """As on a GPU."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense_potts.lax, "platform_dependent", lambda *a, cuda, default: cuda(*a))
-        return sweep_blocks(*arrays)
-
-
-@pytest.mark.parametrize("sweep", [sweep_blocks, sweep_by_gathers, sweep_plain])
+@pytest.mark.parametrize("sweep", [sweep_blocks, sweep_plain])
 @pytest.mark.parametrize("length", [3, BLOCK, 2 * BLOCK + 3])
 @pytest.mark.parametrize("beta", [1.0, 0.4])
 def test_a_sweep_draws_what_a_loop_draws(x64, sweep, length, beta):

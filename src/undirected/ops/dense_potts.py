@@ -2,13 +2,10 @@
 
 Positions are drawn in turn, each given the newest states of all others. A block of positions gets
 its fields by one product of its rows of the couplings with the one-hot states; within the block
-each move corrects the fields of the positions that follow: by products, or on a GPU, where each
-of those waits to be launched, by two kernels a position. Columns are chains, so that the inner
+each move corrects the fields of the positions that follow. Columns are chains, so that the inner
 steps run along them.
 """
 
-from functools import reduce
-from itertools import accumulate
 from typing import Any
 
 import jax
@@ -64,44 +61,16 @@ def _draw_block(
     own = lax.dynamic_slice_in_dim(fields, start, size, 0).reshape(-1, 1)
     u = lax.dynamic_slice_in_dim(noise, start, size, 0)
     old = lax.dynamic_slice_in_dim(x, start * q, size * q, 0)
-    logits = beta * (jnp.dot(rows, x, precision=EXACT) + own)
-    parts = logits, beta * inner, old, u
-    new = lax.platform_dependent(*parts, cuda=moves_by_gathers, default=moves_by_products)
-    return lax.dynamic_update_slice_in_dim(x, new, start * q, 0)
-
-
-def moves_by_products(logits: Chains, inner: Array, old: Chains, u: Array) -> Chains:
-    """New states of a block, position after position."""
-    size, q = len(u), len(old) // len(u)
+    logits = jnp.dot(rows, x, precision=EXACT) + own
     new = []
     for t in range(size):
         here, later = slice(t * q, (t + 1) * q), slice((t + 1) * q, size * q)
-        unit = pick(logits[here], u[t]).astype(old.dtype)
+        unit = pick(beta * logits[here], u[t]).astype(x.dtype)
         new.append(unit)
         if t + 1 < size:
             change = jnp.dot(inner[later, here], unit - old[here], precision=EXACT)
             logits = logits.at[later].add(change)
-    return jnp.concatenate(new, 0)
-
-
-def moves_by_gathers(logits: Chains, inner: Array, old: Chains, u: Array) -> Chains:
-    """The same: one kernel picks a state in each chain, another corrects what follows."""
-    size, q = len(u), len(old) // len(u)
-    before = old.reshape(size, q, -1).argmax(1)
-    states = []
-    for t in range(size):
-        states.append(_state(logits[:q], u[t]))
-        table = inner[(t + 1) * q :, t * q : (t + 1) * q]
-        logits = logits[q:] + table[:, states[t]] - table[:, before[t]]
-    new = jnp.stack(states)[:, None] == jnp.arange(q)[None, :, None]
-    return new.reshape(old.shape).astype(old.dtype)
-
-
-def _state(logits: Float[Array, "q B"], noise: Float[Array, " B"]) -> Int[Array, " B"]:
-    """Where the running sum of the probabilities passes a uniform number, chain by chain."""
-    top = reduce(jnp.maximum, logits)
-    running = list(accumulate(jnp.exp(row - top) for row in logits))
-    return sum((part <= noise * running[-1]).astype(jnp.int32) for part in running[:-1])
+    return lax.dynamic_update_slice_in_dim(x, jnp.concatenate(new, 0), start * q, 0)
 
 
 def pick(logits: Float[Array, "q B"], noise: Float[Array, " B"]) -> Float[Array, "q B"]:
