@@ -6,7 +6,10 @@ keeps rare pairs from following the noise of the chains. Where many positions va
 derivatives are larger by the square of the variance of that mode, hundreds of times in long
 families, and chains are slow: there a step is divided by the variance in the data times that in the
 chains, the natural gradient of a Gaussian, or the model would be far past the data before chains
-tell. Chains that follow a model flatter it; the last word have chains that start anew.
+tell. Between collective modes that chains seldom leave, the noise of the steps tilts the model to
+and fro, and chains that start anew fall to one side; the mean of the latest models is not tilted,
+and is what is learned. Chains that follow a model flatter it; the last word have chains that start
+anew from the mean.
 """
 
 from collections.abc import Callable
@@ -31,6 +34,10 @@ from undirected.ops.dense_potts import pick, sweeps
 EXACT = jax.lax.Precision.HIGHEST
 LOOKS, APART = 10, 5
 """Means over chains that started anew are over so many looks at them, so many sweeps apart."""
+LATEST = 5
+"""The mean of the models gives the t-th a weight of t to this power: most to the latest sixth."""
+NEAR = 0.02
+"""Where persistent chains and those that start anew differ by less, neither lacks sweeps."""
 LONGEST = 32
 """Times the first number of sweeps: chains that need more take days on a CPU."""
 
@@ -43,15 +50,16 @@ class BoltzmannSettings:
         target: the Pearson correlation of connected two-point correlations, of data and of chains
             that start anew, at which learning stops.
         chains: number of chains.
-        sweeps: of all chains, at every step; twice as many, and twice `anew`, from where chains
-            that started anew did not confirm the persistent ones, up to 32 times.
+        sweeps: of all chains, at every step; twice as many, and twice `anew`, from where Pearson of
+            chains that started anew is below that of persistent ones by 0.02, up to 32 times.
         rate: of the first steps; less, and for longer, where there are fewer chains than letters at
             all positions together, since their noise would freeze the model.
         decay: steps after which the rate is half of the first.
         floor: added to f_i(a) f_j(b), by which a step is divided.
         l2: shrinks couplings.
         memory: of the running mean of the persistent chains' frequencies; where its Pearson is the
-            target, chains start anew, and again after half as many steps as before.
+            target, chains start anew; and again after half as many steps as before, or a sixth
+            where both agree.
         anew: sweeps of chains that start anew at independent positions before they are measured.
         steps: at most.
         every: steps from one look at Pearson to the next.
@@ -89,9 +97,16 @@ class _Data(NamedTuple):
     variance: Float[Array, " M"]
 
 
-class _State(NamedTuple):
+class _Parameters(NamedTuple):
     fields: Float[Array, "L q"]
     couplings: Float[Array, "L q L q"]
+
+
+class _State(NamedTuple):
+    """The newest model, the mean of all so far, the chains, their mean frequencies, the steps."""
+
+    model: _Parameters
+    average: _Parameters
     x: Float[Array, "Lq B"]
     mean: Float[Array, "Lq Lq"]
     steps: Float[Array, ""]
@@ -115,6 +130,8 @@ def boltzmann_potts(
     store: Store | None = None,
 ) -> Learned:
     """Learn fields and couplings whose one- and two-letter frequencies are those of the data.
+
+    What is learned is a mean over the latest steps, and Pearson that of chains that start anew.
 
     Args:
         found: weighted frequencies, with a small pseudocount (1 / effective number is common).
@@ -142,15 +159,18 @@ def boltzmann_potts(
         tell(done, pearson)
         if (pearson >= settings.target and done >= again) or done >= settings.steps:
             anew = profile_chains(data.single, settings.chains, later)
-            mean = _look(state, anew, later, longer * settings.anew)
-            pearson = float(_pearson(data, mean, 0.0))
+            mean = _look(state.average, anew, later, longer * settings.anew)
+            said, pearson = pearson, float(_pearson(data, mean, 0.0))
             reached = pearson >= settings.target
-            # These flatter a model that they follow too slowly, or those are not there yet: both
-            # take twice the sweeps from here on. Nor ask again at once.
-            longer, again = min(2 * longer, LONGEST), done + done // 2
+            # Persistent chains flatter a model that they follow too slowly, or the others are not
+            # there yet: both take twice the sweeps from here on. Nor ask again at once.
+            if said - pearson > NEAR:
+                longer, again = min(2 * longer, LONGEST), done + done // 2
+            else:
+                again = done + done // 6
             tell(done, pearson)
         run = _Run(state, key, done, longer, again)
-    fields, couplings = np.asarray(run.state.fields), np.asarray(run.state.couplings)
+    fields, couplings = (np.asarray(part) for part in run.state.average)
     return Learned(Potts.dense(fields, couplings).zero_sum(), pearson, run.done, reached)
 
 
@@ -198,9 +218,10 @@ def _wide_modes(matrix: Float[np.ndarray, "n n"]) -> tuple[np.ndarray, np.ndarra
 @partial(jax.jit, static_argnames="chains")
 def _start(single: Array, chains: int, key: Key[Array, ""]) -> _State:
     (length, q), x = single.shape, profile_chains(single, chains, key)
-    zero = jnp.zeros((length, q, length, q), single.dtype)
+    couplings = jnp.zeros((length, q, length, q), single.dtype)
+    start = _Parameters(jnp.log(jnp.maximum(single, 1e-9)), couplings)
     mean = jnp.zeros((length * q, length * q), single.dtype)
-    return _State(jnp.log(jnp.maximum(single, 1e-9)), zero, x, mean, jnp.zeros(()))
+    return _State(start, start, x, mean, jnp.zeros(()))
 
 
 @partial(jax.jit, static_argnames="settings", donate_argnums=0)
@@ -215,7 +236,7 @@ def _learn(
     roots = apart * jax.lax.rsqrt(jnp.outer(single, single) + settings.floor)
 
     def step(k: Array, state: _State) -> _State:
-        fields, couplings, x, mean, steps = state
+        (fields, couplings), average, x, mean, steps = state
         x = sweeps(fields, couplings, x, jax.random.fold_in(key, k), count)
         now = jnp.dot(x, x.T, precision=EXACT) / x.shape[1]
         lack = single - jnp.diagonal(now)
@@ -227,9 +248,16 @@ def _learn(
         mean = settings.memory * mean + (1 - settings.memory) * now
         fields = fields + rate * shift.reshape(fields.shape)
         couplings = couplings + rate * move.reshape(couplings.shape)
-        return _State(fields, couplings, x, mean, steps + 1)
+        model, steps = _Parameters(fields, couplings), steps + 1
+        return _State(model, _average(average, model, steps), x, mean, steps)
 
     return jax.lax.fori_loop(0, settings.every, step, state)
+
+
+def _average(so_far: _Parameters, model: _Parameters, steps: Float[Array, ""]) -> _Parameters:
+    """The mean of all models, the last of which is the `steps`-th."""
+    share = (LATEST + 1) / (LATEST + steps)
+    return jax.tree.map(lambda old, new: old + share * (new - old), so_far, model)
 
 
 def _rate(steps: Float[Array, ""], settings: BoltzmannSettings, letters: int) -> Float[Array, ""]:
@@ -252,10 +280,10 @@ def _damping(data: _Data, x: Float[Array, "Lq B"]) -> Callable[[Array], Array]:
 
 @jax.jit
 def _look(
-    state: _State, x: Float[Array, "Lq B"], key: Key[Array, ""], burn: int
+    model: _Parameters, x: Float[Array, "Lq B"], key: Key[Array, ""], burn: int
 ) -> Float[Array, "Lq Lq"]:
     """Mean pair frequencies of chains from x, of a model that does not move."""
-    fields, couplings = state.fields, state.couplings
+    fields, couplings = model
 
     def look(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         total, x = carry
@@ -263,7 +291,7 @@ def _look(
         return total + jnp.dot(x, x.T, precision=EXACT) / (LOOKS * x.shape[1]), x
 
     x = sweeps(fields, couplings, x, jax.random.fold_in(key, LOOKS), burn)
-    return jax.lax.fori_loop(0, LOOKS, look, (jnp.zeros_like(state.mean), x))[0]
+    return jax.lax.fori_loop(0, LOOKS, look, (jnp.zeros((len(x), len(x)), x.dtype), x))[0]
 
 
 @jax.jit
