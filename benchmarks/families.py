@@ -294,9 +294,12 @@ Sequences that agree in 80 % of their positions share their weight. Contacts are
 Frobenius norm of the couplings in the zero-sum gauge without the gap, less the average product.
 `pcd` divides the slope of every coupling by f(a) f(b) + 0.01, and along modes in which many
 positions vary together by the variances of data and chains, so that some tens of steps are enough;
-chains are swept as matrix products. It stops when chains that start anew from independent
-positions, 100 sweeps long, have the correlations of the data; where they do not yet, the persistent
-ones go on with twice the sweeps a step, and the next that start anew are twice as long.
+chains are swept as matrix products. The model is a mean over the latest steps: single ones lean to
+one or another group of sequences, by the noise of the chains, and chains that start anew fall to
+that side. It stops when such chains, from independent positions and 100 sweeps long, have the
+correlations of the data. Where they have those of the persistent ones, some steps more will do;
+where they have not, the persistent ones go on with twice the sweeps a step, and the next that start
+anew are twice as long.
 `family.notes` has the Pearson and whether it `converged`. A `pcd` that was stopped goes on when the
 same command is given again.
 
