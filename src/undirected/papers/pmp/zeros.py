@@ -110,10 +110,12 @@ def run(config: dict[str, Any], seed: int, context: Context) -> Outcome:
                 scores.setdefault((method, sweeps), []).append(float(score))
             if i == 0:
                 sheet.append(found["samples"])
-    relaxed = [
-        context.stage(f"LP, seed {i}", partial(_relaxed, data, config["lp"], seed + i, context))
-        for i in range(config["lp"]["seeds"])
-    ]
+    relaxed = []
+    for i in range(config["lp"]["seeds"]):
+        how, name = config["lp"], f"LP, seed {i}"
+        learn = partial(_learn_relaxed, data, how, seed + i, context)
+        learned = context.stage(f"{name}, learn", learn)
+        relaxed.append(context.stage(name, partial(_relaxed, learned, data, how, seed + i)))
     sheet.append(relaxed[0]["samples"])
     exact = [float(one["score"]) for one in relaxed]
     rows = [Row.over_runs("exact relaxation", "LP", "log MMD^2", exact, PAPER_LP, better="lower")]
@@ -179,28 +181,44 @@ def _score(
     return {"scores": np.asarray(scores), "samples": np.asarray(x[:10], np.float32)}
 
 
-def _relaxed(
+def _learn_relaxed(
     data: Float[np.ndarray, "rows n"], how: dict[str, Any], seed: int, context: Context
 ) -> dict[str, np.ndarray]:
-    """Perturb-and-MAP with the LP relaxation in the place of max-product: learned, then sampled."""
+    """Perturb-and-MAP with the LP relaxation in the place of max-product: what it learns."""
     n, rng = data.shape[1], np.random.default_rng(seed)
     wanted = _pair_moments(data)
     parameters: Any = jnp.zeros((n, n)), jnp.zeros(n)
     optimiser = optax.adam(how["rate"])
     state = optimiser.init(parameters)
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with _processes() as pool:
         for step in range(how["steps"]):
             x, _ = _relaxed_draws(parameters, how["samples"], rng, pool)
             slope = jax.tree.map(lambda a, b: jnp.asarray(a - b), _pair_moments(x), wanted)
             update, state = optimiser.update(slope, state)
             parameters = optax.apply_updates(parameters, update)
             context.progress(f"LP: step {step + 1} of {how['steps']}", (step + 1) / how["steps"])
+    return {"weights": np.asarray(parameters[0]), "bias": np.asarray(parameters[1])}
+
+
+def _relaxed(
+    learned: dict[str, np.ndarray],
+    data: Float[np.ndarray, "rows n"],
+    how: dict[str, Any],
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """Samples of the same from what was learned, and their log MMD^2."""
+    parameters, rng = (learned["weights"], learned["bias"]), np.random.default_rng([seed, 1])
+    with _processes() as pool:
         x, halves = _relaxed_draws(parameters, how["test_samples"], rng, pool)
     return {
         "score": np.asarray(log_mmd(x, data)),
         "samples": x[:10].astype(np.float32),
         "halves": np.asarray(halves),
     }
+
+
+def _processes() -> Executor:
+    return ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn"))
 
 
 def _pair_moments(x: Float[np.ndarray, "rows n"]) -> tuple[np.ndarray, np.ndarray]:
