@@ -6,10 +6,10 @@ keeps rare pairs from following the noise of the chains. Where many positions va
 derivatives are larger by the square of the variance of that mode, hundreds of times in long
 families, and chains are slow: there a step is divided by the variance in the data times that in the
 chains, the natural gradient of a Gaussian, or the model would be far past the data before chains
-tell. Between collective modes that chains seldom leave, the noise of the steps tilts the model to
-and fro, and chains that start anew fall to one side; the mean of the latest models is not tilted,
-and is what is learned. Chains that follow a model flatter it; the last word have chains that start
-anew from the mean.
+tell. Between groups of sequences that chains seldom leave, the noise of the steps tilts the model
+to and fro, and chains that start anew fall to one side; the mean of the latest models is tilted
+less, and is what is learned. Chains that follow a model flatter it; the last word about the mean
+have chains that start anew.
 """
 
 from collections.abc import Callable

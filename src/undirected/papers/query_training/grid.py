@@ -184,8 +184,9 @@ def _choose(
         return replace(settings[0], rates=settings[0].rates * config["runs"]), 1
     if not len(parts["validation"]):
         raise UndirectedError(
-            "query-training/grid: settings are chosen by validation images; set valid above 0, or "
-            "one of rates, b2s and batches each"
+            f"query-training/grid: {len(settings) * len(config['rates'])} settings to choose from "
+            "and no validation images to choose by; set valid above 0, or one of rates, b2s and "
+            "batches each"
         )
     nats = []
     for one in settings:
