@@ -44,6 +44,59 @@ def exact_frequencies(model):
     return frequencies(states, Q, chance)
 
 
+def say(monkeypatch, persistent, anew):
+    """Script the Pearson of persistent chains, and that of the model by chains that start anew."""
+    monkeypatch.setattr(boltzmann, "_pearson", lambda *_: persistent)
+    monkeypatch.setattr(boltzmann, "_pearson_of_model", anew)
+
+
+def copies_of(found, count):
+    """Frequencies of so many independent copies of a family, side by side."""
+    single = np.tile(found.single, (count, 1))
+    pairs = np.multiply.outer(single, single)
+    for k in range(count):
+        own = slice(k * LENGTH, (k + 1) * LENGTH)
+        pairs[own, :, own] = found.pairs
+    return Frequencies(single, pairs, found.effective)
+
+
+@pytest.mark.parametrize("other", [0.0, 0.5])
+def test_pearson_is_that_of_the_model_however_few_the_chains(other):
+    """600 draws from a known table of 120 letters: noise hides a third of it, and is taken out.
+
+    The broken twin is the plain Pearson of the same draws. `other` is the share of another model in
+    the table. Over 200 seeds the standard deviation is 0.028 and 0.017, and the plain Pearson at
+    most 0.71 and 0.41: a right program fails once in 10,000 seeds.
+    """
+    count, draws = 10, 300
+    data = copies_of(exact_frequencies(random_model()), count)
+    states, first, *_ = enumerate_model(random_model())
+    chance = (1 - other) * first + other * enumerate_model(random_model(seed=1))[1]
+    table = copies_of(frequencies(states, Q, chance), count)
+    truth = pearson_of(data, table.single, table.pairs)
+    rng, units = np.random.default_rng(0), np.eye(Q)[states]
+    x = units[rng.choice(len(states), (2, draws, count), p=chance)].reshape(2, draws, -1)
+    halves = np.einsum("hbi,hbj->hij", x, x) / draws
+    said = float(boltzmann._pearson_of_model(boltzmann._data_of(data, 0.01), jnp.asarray(halves)))
+    both = halves.mean(0)
+    plain = pearson_of(data, both.diagonal().reshape(-1, Q), both.reshape(data.pairs.shape))
+    assert said == pytest.approx(truth, abs=0.11 if other == 0 else 0.07)
+    assert plain < 0.9 * truth
+    assert truth > 0.999 if other == 0 else truth < 0.5
+
+
+def test_pearson_of_chains_that_have_nothing_in_common_is_0():
+    data = exact_frequencies(random_model())
+    ready = boltzmann._data_of(data, 0.01)
+    one = np.einsum("ia,jb->iajb", data.single, data.single) + 0.5 * data.connected
+    two = 2 * np.einsum("ia,jb->iajb", data.single, data.single) - one
+    halves = jnp.asarray(np.stack([one, two]).reshape(2, LENGTH * Q, -1), jnp.float32)
+    for k in range(LENGTH):
+        own = slice(k * Q, (k + 1) * Q)
+        halves = halves.at[:, own, own].set(np.diag(data.single[k]))
+    assert float(boltzmann._pearson_of_model(ready, halves)) == 0
+
+
 @pytest.mark.slow
 def test_chains_learn_the_correlations_of_the_data():
     """The broken twin has its pairs shuffled: correlations then disagree."""
@@ -58,47 +111,69 @@ def test_chains_learn_the_correlations_of_the_data():
     assert pearson_of(data, again.single[::-1], turned) < 0.5
 
 
-def test_chains_that_flatter_the_model_are_asked_again(monkeypatch):
-    """A first look far below what persistent chains said does not put off the next one for good.
+def test_where_chains_flatter_the_model_learning_begins_again_slower(monkeypatch):
+    """A first look is far below what persistent chains said: they could not follow the model.
 
-    The persistent chains go on, with twice the sweeps: those that started anew may not be there
-    yet, and a model that learned from them would go too far. The next ones are twice as long.
+    It begins again without couplings, at half the rate and with four times the sweeps; the next
+    chains that start anew are twice as long.
     """
     looks, burns, learned, learn, look = [], [], [], boltzmann._learn, boltzmann._look
 
-    def watched(state, data, key, count, settings):
-        before = np.asarray(state.x)
-        after = learn(state, data, key, count, settings)
-        learned.append((count, before, np.asarray(after.x)))
+    def watched(state, data, key, slower, settings):
+        before = float(state.steps), float(jnp.abs(state.model.couplings).max())
+        after = learn(state, data, key, slower, settings)
+        learned.append((slower, *before, np.asarray(after.x)))
         return after
 
     def looked(model, x, key, burn):
         burns.append(burn)
         return look(model, x, key, burn)
 
-    def scripted(data, mean, lacking):
-        if lacking:
-            return 0.98
+    def scripted(data, halves):
         looks.append(0.3 if not looks else 0.96)
         return looks[-1]
 
-    monkeypatch.setattr("undirected.alignment.boltzmann._pearson", scripted)
+    say(monkeypatch, 0.98, scripted)
     monkeypatch.setattr(boltzmann, "_learn", watched)
     monkeypatch.setattr(boltzmann, "_look", looked)
     settings = BoltzmannSettings(chains=4, sweeps=3, steps=400, every=10, anew=2)
     found = boltzmann_potts(exact_frequencies(random_model()), settings)
     assert found.converged and found.pearson == 0.96
     assert looks == [0.3, 0.96] and found.steps == 20
-    (first, _, left), (second, taken, _) = learned
-    assert (first, second) == (3, 6) and burns == [2, 4]
-    np.testing.assert_array_equal(left, taken)
+    assert [one[:3] for one in learned] == [(1, 0, 0), (2, 0, 0)] and burns == [2, 4]
+    assert (learned[0][3] != learned[1][3]).any()
 
 
-def test_chains_that_agree_are_asked_again_soon_with_as_many_sweeps(monkeypatch):
+def test_slower_is_less_a_step_and_more_sweeps(monkeypatch):
+    """One step from one start: half the rate at four times the sweeps, for twice as many steps."""
+    data, counts = exact_frequencies(random_model()), []
+    ready, settings = boltzmann._data_of(data, 0.01), BoltzmannSettings(chains=200, every=1)
+
+    def still(fields, couplings, x, key, count):
+        counts.append(int(count))
+        return x
+
+    monkeypatch.setattr(boltzmann, "sweeps", still)
+    moved = {}
+    for slower in (1, 2, 4):
+        for steps in (0.0, 100.0):
+            state = boltzmann._start(ready.single, 200, jax.random.key(0))
+            state = state._replace(steps=jnp.asarray(slower * steps))
+            learn = boltzmann._learn.__wrapped__
+            after = learn(state, ready, jax.random.key(1), slower, settings)
+            moved[slower, steps] = np.asarray(after.model.couplings)
+    assert counts == [3, 3, 12, 12, 48, 48]
+    for (slower, steps), move in moved.items():
+        assert np.abs(move).max() > 0
+        np.testing.assert_allclose(move, moved[1, steps] / slower, rtol=1e-5)
+        np.testing.assert_allclose(move, moved[slower, 0.0] / (1 + steps / 50), rtol=1e-5)
+
+
+def test_chains_that_agree_are_asked_again_soon(monkeypatch):
     """0.949 where persistent chains have 0.951: the model needs some more steps, chains nothing."""
     burns, told, look = [], [], boltzmann._look
     fresh = iter([0.949, 0.948, 0.96])
-    monkeypatch.setattr(boltzmann, "_pearson", lambda *found: 0.951 if found[-1] else next(fresh))
+    say(monkeypatch, 0.951, lambda *_: next(fresh))
     monkeypatch.setattr(boltzmann, "_look", lambda *a: burns.append(a[-1]) or look(*a))
     settings = BoltzmannSettings(chains=4, steps=400, every=2, anew=2)
     found = boltzmann_potts(
@@ -108,14 +183,13 @@ def test_chains_that_agree_are_asked_again_soon_with_as_many_sweeps(monkeypatch)
     assert found.converged and burns == [2, 2, 2] and looks == [2, 4, 6]
 
 
-def test_the_sweeps_are_doubled_up_to_a_bound(monkeypatch):
+def test_learning_becomes_slower_up_to_a_bound(monkeypatch):
     counts, look = [], boltzmann._look
-    monkeypatch.setattr(boltzmann, "LONGEST", 4)
-    monkeypatch.setattr(boltzmann, "_pearson", lambda *found: 0.98 if found[-1] else 0.3)
+    say(monkeypatch, 0.98, lambda *_: 0.3)
     monkeypatch.setattr(boltzmann, "_look", lambda *a: counts.append(a[-1]) or look(*a))
     settings = BoltzmannSettings(chains=4, steps=80, every=10, anew=2)
     assert not boltzmann_potts(exact_frequencies(random_model()), settings).converged
-    assert counts == [2, 4, 8, 8, 8]
+    assert counts == [2, 4, 8, 8, 8, 8, 8, 8]
 
 
 class Stopped(Exception):
@@ -123,9 +197,9 @@ class Stopped(Exception):
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(monkeypatch, tmp_path):
-    """It is stopped after the second time that chains started anew, in vain: sweeps count four."""
+    """It is stopped after learning began again for the second time, four times slower."""
     monkeypatch.setattr(resuming, "EVERY", 0.0)
-    monkeypatch.setattr(boltzmann, "_pearson", lambda *found: 0.98 if found[-1] else 0.3)
+    say(monkeypatch, 0.98, lambda *_: 0.3)
     data, told = exact_frequencies(random_model()), []
     settings = BoltzmannSettings(chains=50, steps=80, every=10, anew=2)
     whole = boltzmann_potts(data, settings, progress=lambda *event: told.append(event))
@@ -199,19 +273,19 @@ def halves(*chances):
 def test_the_last_word_have_chains_that_start_anew(monkeypatch):
     """A first half that chains never leave: those from the data stay there, the model does not.
 
-    In the data a fifth of the sequences has 1 throughout the first half, in the model e^-20 of
+    In the data a tenth of the sequences has 1 throughout the first half, in the model e^-20 of
     them. Exact values are sums over counts; 500 chains know Pearson to 0.01. The broken twin goes
     on with the persistent chains, and takes the model for good.
     """
     easy = (0.1, -0.95)
-    data = halves(counts(1.0, -9.57), counts(*easy))
+    data = halves(counts(1.0, -9.61), counts(*easy))
     wanted = halves(counts(1.0, -10.5), counts(*easy))
     exact = pearson_of(data, wanted.single, wanted.pairs)
     assert exact < 0.7
 
     def start(single, chains, key):
         rng, rows = np.random.default_rng(0), np.zeros((chains, 2 * SIDE), int)
-        for k, chance in enumerate((counts(1.0, -9.57), counts(*easy))):
+        for k, chance in enumerate((counts(1.0, -9.61), counts(*easy))):
             for row, n in zip(rows, rng.choice(SIDE + 1, chains, p=chance), strict=True):
                 row[k * SIDE + rng.permutation(SIDE)[:n]] = 1
         block = np.kron(np.diag([1.0, easy[0]]), np.ones((SIDE, SIDE))) * (1 - np.eye(2 * SIDE))
@@ -253,7 +327,7 @@ def test_the_mean_of_the_models_is_learned():
     again, key = boltzmann._start(parts.single, 20, jax.random.key(0)), jax.random.key(0)
     for _ in range(3):
         key, now, _ = jax.random.split(key, 3)
-        again = boltzmann._learn(again, parts, now, settings.sweeps, settings)
+        again = boltzmann._learn(again, parts, now, 1, settings)
     wanted = un.Potts.dense(*(np.asarray(part) for part in again.average)).zero_sum()
     np.testing.assert_allclose(found.model.couplings, wanted.couplings, atol=1e-6)
 

@@ -39,23 +39,23 @@ def sweep_blocks(
         beta: the inverse temperature.
     """
     length, q = fields.shape
-    matrix = couplings.reshape(length * q, length * q)
-    full = length // BLOCK * BLOCK
+    matrix, size = couplings.reshape(length * q, length * q), min(BLOCK, length)
 
     def visit(k: Array, x: Array) -> Array:
-        return _draw_block(fields, matrix, x, noise, beta, k * BLOCK, BLOCK)
+        return _draw_block(fields, matrix, x, noise, beta, k * size, size)
 
-    x = lax.fori_loop(0, full // BLOCK, visit, x) if full else x
-    return _draw_block(fields, matrix, x, noise, beta, full, length - full)
+    return lax.fori_loop(0, -(-length // size), visit, x)
 
 
 def _draw_block(
-    fields: Array, matrix: Array, x: Array, noise: Array, beta: Any, start: Any, size: int
+    fields: Array, matrix: Array, x: Array, noise: Array, beta: Any, first: Array, size: int
 ) -> Array:
-    """Draw `size` positions from `start` on."""
-    if size == 0:
-        return x
-    q = fields.shape[1]
+    """Draw `size` positions from `first` on, or those that are left.
+
+    The last block begins early enough to be whole, and leaves alone what has been drawn.
+    """
+    length, q = fields.shape
+    start = jnp.minimum(first, length - size)
     rows = lax.dynamic_slice_in_dim(matrix, start * q, size * q, 0)
     inner = lax.dynamic_slice_in_dim(rows, start * q, size * q, 1)
     own = lax.dynamic_slice_in_dim(fields, start, size, 0).reshape(-1, 1)
@@ -64,11 +64,13 @@ def _draw_block(
     logits = jnp.dot(rows, x, precision=EXACT) + own
     new = []
     for t in range(size):
-        here, later = slice(t * q, (t + 1) * q), slice((t + 1) * q, size * q)
+        here = slice(t * q, (t + 1) * q)
         unit = pick(beta * logits[here], u[t]).astype(x.dtype)
-        new.append(unit)
+        new.append(jnp.where(start + t >= first, unit, old[here]))
         if t + 1 < size:
-            change = jnp.dot(inner[later, here], unit - old[here], precision=EXACT)
+            # Of one shape on a GPU, where compilers try many programs for each.
+            later = slice(here.stop if jax.default_backend() == "cpu" else 0, None)
+            change = jnp.dot(inner[later, here], new[t] - old[here], precision=EXACT)
             logits = logits.at[later].add(change)
     return lax.dynamic_update_slice_in_dim(x, jnp.concatenate(new, 0), start * q, 0)
 
