@@ -192,6 +192,27 @@ def test_learning_becomes_slower_up_to_a_bound(monkeypatch):
     assert counts == [2, 4, 8, 8, 8, 8, 8, 8]
 
 
+@pytest.mark.parametrize("said", [(0.3, 0.2), (0.2, 0.3)])
+def test_the_best_try_is_what_is_learned(monkeypatch, said):
+    """Steps are spent before the target is reached: the second, slower try may be the worse one."""
+    seen, look, looks = [], boltzmann._look, iter(said)
+
+    def looked(model, *rest):
+        seen.append(np.asarray(model.couplings))
+        return look(model, *rest)
+
+    say(monkeypatch, 0.98, lambda *_: next(looks))
+    monkeypatch.setattr(boltzmann, "_look", looked)
+    settings = BoltzmannSettings(chains=4, steps=20, every=10, anew=2)
+    found = boltzmann_potts(exact_frequencies(random_model()), settings)
+    assert not found.converged and found.pearson == 0.3 and found.steps == 20
+    fields = np.zeros((LENGTH, Q))
+    tries = [np.asarray(un.Potts.dense(fields, each).zero_sum().couplings) for each in seen]
+    best = tries[said.index(0.3)]
+    np.testing.assert_allclose(found.model.couplings, best, atol=1e-6)
+    assert np.abs(tries[0] - tries[1]).max() > 1e-3
+
+
 class Stopped(Exception):
     pass
 
@@ -414,6 +435,7 @@ def test_log_z_and_entropy():
     [
         (BoltzmannSettings(target=1.0), "target 1.0; pass a correlation between"),
         (BoltzmannSettings(chains=1), "at least 2 chains"),
+        (BoltzmannSettings(steps=0), "1 step"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):

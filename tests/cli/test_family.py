@@ -54,7 +54,7 @@ def test_a_fit_by_chains_that_was_stopped_goes_on(run, tmp_path, monkeypatch):  
     write_family(tmp_path / "family.fasta")
     how = ["fit", "family.fasta", "--method", "pcd", "--target", 0.995]
     assert run(*how, "--out", "whole")[0] == 0
-    learn, left = boltzmann._learn, [3]
+    learn, left = boltzmann._learn, [1]
 
     def stopped(*rest):
         left[0] -= 1

@@ -116,13 +116,15 @@ class _State(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Where learning stands: all that it takes to go on."""
+    """Where learning stands: all that it takes to go on, and the best model by new chains."""
 
     state: _State
     key: Key[Array, ""]
-    done: int
-    slower: int
-    again: int
+    best: _Parameters
+    pearson: float = -1.0
+    done: int = 0
+    slower: int = 1
+    again: int = 0
 
 
 def boltzmann_potts(
@@ -134,7 +136,8 @@ def boltzmann_potts(
 ) -> Learned:
     """Learn fields and couplings whose one- and two-letter frequencies are those of the data.
 
-    What is learned is a mean over the latest steps, and Pearson that of chains that start anew.
+    What is learned is a mean over the latest steps, and Pearson that of chains that start anew; of
+    several tries, the one that has most of it.
 
     Args:
         found: weighted frequencies, with a small pseudocount (1 / effective number is common).
@@ -148,30 +151,32 @@ def boltzmann_potts(
     _check(found, settings)
     data, key = _data_of(found, settings.floor), jax.random.key(seed)
     saver = Saver(store, fingerprint((settings, seed, found.single, found.pairs)))
-    run = saver.resume(_Run(_start(data.single, settings.chains, key), key, 0, 1, 0))
-    pearson, reached = 0.0, False
-    while run.done < settings.steps and not reached:
+    start = _start(data.single, settings.chains, key)
+    run = saver.resume(_Run(start, key, jax.tree.map(jnp.copy, start.model)))
+    while run.done < settings.steps and run.pearson < settings.target:
         saver.save(run.done, run)
-        state, key, done, slower, again = run
+        state, key, best, top, done, slower, again = run
         key, now, later = jax.random.split(key, 3)
         state = _learn(state, data, now, slower, settings)
         done, own = done + settings.every, int(state.steps)
-        pearson = float(_pearson(data, state.mean, settings.memory**own))
-        if not np.isfinite(pearson):
+        said = float(_pearson(data, state.mean, settings.memory**own))
+        if not np.isfinite(said):
             raise UndirectedError("boltzmann_potts: learning diverged; pass a smaller rate")
-        tell(done, pearson)
-        if (pearson >= settings.target and done >= again) or done >= settings.steps:
+        tell(done, said)
+        if (said >= settings.target and done >= again) or done >= settings.steps:
             anew = profile_chains(data.single, settings.chains, later)
             halves = _look(state.average, anew, later, slower * settings.anew)
-            said, pearson = pearson, float(_pearson_of_model(data, halves))
-            reached, again = pearson >= settings.target, done + own // 6
+            pearson, again = float(_pearson_of_model(data, halves)), done + own // 6
             tell(done, pearson)
-            if said - pearson > NEAR and not reached and slower < SLOWEST and done < settings.steps:
+            if pearson > top:
+                top, best = pearson, jax.tree.map(jnp.copy, state.average)
+            if said - pearson > NEAR and slower < SLOWEST:
                 slower, again = 2 * slower, 0
                 state = _start(data.single, settings.chains, jax.random.fold_in(later, LOOKS))
-        run = _Run(state, key, done, slower, again)
-    fields, couplings = (np.asarray(part) for part in run.state.average)
-    return Learned(Potts.dense(fields, couplings).zero_sum(), pearson, run.done, reached)
+        run = _Run(state, key, best, top, done, slower, again)
+    fields, couplings = (np.asarray(part) for part in run.best)
+    model = Potts.dense(fields, couplings).zero_sum()
+    return Learned(model, run.pearson, run.done, run.pearson >= settings.target)
 
 
 @partial(jax.jit, static_argnames="chains")
@@ -339,8 +344,10 @@ def _check(found: Frequencies, settings: BoltzmannSettings) -> None:
         raise UndirectedError(
             f"boltzmann_potts: target {settings.target}; pass a correlation between 0 and 1"
         )
-    if settings.chains < 2 or settings.every < 1 or settings.sweeps < 1:
-        raise UndirectedError("boltzmann_potts: pass at least 2 chains, 1 sweep, and every 1 step")
+    if settings.chains < 2 or min(settings.every, settings.sweeps, settings.steps) < 1:
+        raise UndirectedError(
+            "boltzmann_potts: pass at least 2 chains, 1 sweep, 1 step, and every 1 step"
+        )
     if (found.single <= 0).any():
         raise UndirectedError(
             "boltzmann_potts: letters of frequency 0 would have fields without bounds; use "
