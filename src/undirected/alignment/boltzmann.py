@@ -305,10 +305,8 @@ def _look(
 @jax.jit
 def _pearson(data: _Data, mean: Array, lacking: float) -> Array:
     """Of a mean of pair frequencies whose weights sum to 1 - lacking."""
-    mean = mean / (1 - lacking)
-    there = jnp.diagonal(mean).reshape(data.single.shape)
     wanted = _connected(data.single, data.pairs)
-    return _correlation(wanted, _connected(there, mean.reshape(data.pairs.shape)))
+    return _correlation(wanted, _connected_of(mean / (1 - lacking), data))
 
 
 @jax.jit
@@ -318,14 +316,17 @@ def _pearson_of_model(data: _Data, halves: Float[Array, "2 Lq Lq"]) -> Array:
     Noise adds to the length of the chains' correlations and makes Pearson less; it is not in the
     product of one half with the other.
     """
-    one, two = (
-        _connected(jnp.diagonal(half).reshape(data.single.shape), half.reshape(data.pairs.shape))
-        for half in halves
-    )
+    one, two = (_connected_of(half, data) for half in halves)
     wanted, length = _connected(data.single, data.pairs), (one * two).sum()
     known = (wanted * (one + two)).sum() / 2
     found = known / jnp.sqrt((wanted**2).sum() * jnp.maximum(length, 1e-30))
     return jnp.where(length > 0, found, 0.0)
+
+
+def _connected_of(mean: Float[Array, "Lq Lq"], data: _Data) -> Array:
+    """Of chains: the frequencies of single letters are the diagonal of those of pairs."""
+    single = jnp.diagonal(mean).reshape(data.single.shape)
+    return _connected(single, mean.reshape(data.pairs.shape))
 
 
 def _connected(single: Array, pairs: Array) -> Array:
