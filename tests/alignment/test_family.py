@@ -130,6 +130,8 @@ def test_refusals():
         model.energies(un.Alignment.of(["ACG"], "rna"))
     with pytest.raises(UndirectedError, match="1 sequence, all the same"):
         un.fit_family(un.Alignment.of(["ACG"], "rna"))
+    with pytest.raises(UndirectedError, match="got a list; pass an Alignment, as read_fasta"):
+        un.fit_family(["ACG", "ACU"])
     with pytest.raises(UndirectedError, match="method 'ml'; pass one of pseudo-likelihood"):
         un.fit_family(family(), "ml")
     with pytest.raises(UndirectedError, match="2 letters for 5 states"):

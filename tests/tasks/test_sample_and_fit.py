@@ -76,7 +76,7 @@ def test_fit_chooses_by_what_a_model_can_do():
     pairs = rows[:, :3], rows[:, 3:]
     conditional = un.ConditionalRBM.create(3, 2, 3, un_key())
     assert un.fit(conditional, pairs, steps=3).step == 3
-    with pytest.raises(UndirectedError, match="has no layout"):
+    with pytest.raises(UndirectedError, match="got a object; pass a model"):
         un.fit(object(), un.Batches(rows, 10), steps=1)
 
 
@@ -84,3 +84,18 @@ def un_key():
     import jax
 
     return jax.random.key(0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("model", np.eye(3)), "fit: got a str; pass a model, or an objective"),
+        ((un.Ising.create(3), np.eye(3), "pcd"), "fit: objective is 'pcd'; pass one such as"),
+        ((un.Ising.create(3), np.eye(3), None, 0.1), "fit: optimiser is 0.1; pass one of Optax"),
+        ((un.Ising.create(3), np.full((2, 3), np.nan)), "fit: all entries of 2 rows are missing"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_at_once(arguments, said):
+    with pytest.raises(un.UndirectedError) as error:
+        un.fit(*arguments)
+    assert str(error.value).startswith(said)

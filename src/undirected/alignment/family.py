@@ -160,6 +160,11 @@ def fit_family(
     """
     if method not in METHODS:
         raise UndirectedError(f"fit_family: method '{method}'; pass one of {', '.join(METHODS)}")
+    if not isinstance(alignment, Alignment):
+        raise UndirectedError(
+            f"fit_family: got a {type(alignment).__name__}; pass an Alignment, as read_fasta(path) "
+            "or Alignment.of(rows) makes one"
+        )
     check_family("fit_family", alignment.states)
     weights, q = sequence_weights(alignment, identity), alignment.n_states
     notes = {"method": method, "sequences": len(alignment), "effective": float(weights.sum())}

@@ -1,5 +1,8 @@
 """The errors a user can meet: each message says what was got, what was wanted, what to do."""
 
+from numbers import Integral
+from typing import Any
+
 
 class UndirectedError(ValueError):
     """The base of the library's own errors, a `ValueError`.
@@ -34,3 +37,12 @@ class BadFile(UndirectedError):
 
 class DataNotFound(FileNotFoundError):
     """A data set is neither in the data folder nor in the cache and could not be downloaded."""
+
+
+def check_counts(caller: str, least: int = 1, /, **counts: Any) -> None:
+    """Refuse numbers that are not whole, or are below the least."""
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            raise UndirectedError(
+                f"{caller}: {name} is {value!r:.40}; pass a whole number from {least}"
+            )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.numerics import row
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def _fields(
 
 def from_edges(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Graph:
     """The graph on units 0..n-1 with these edges; loops, repeats and unknown units are refused."""
+    check_counts("from_edges", 0, n=n)
     pairs = _checked(n, edges)
     return _build(n, pairs, colour_sites(n, pairs))
 
@@ -129,6 +130,7 @@ def _checked(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Int[np.ndarra
 
 def grid(rows: int, cols: int) -> Graph:
     """The open rows x cols lattice, units in row-major order."""
+    check_counts("grid", rows=rows, cols=cols)
     site = np.arange(rows * cols).reshape(rows, cols)
     right = np.stack([site[:, :-1].ravel(), site[:, 1:].ravel()], 1)
     down = np.stack([site[:-1].ravel(), site[1:].ravel()], 1)
@@ -158,6 +160,7 @@ def chain(n: int) -> Graph:
 
 def complete(n: int) -> Graph:
     """Every pair of n units."""
+    check_counts("complete", n=n)
     return _build(n, np.stack(np.triu_indices(n, 1), 1), np.arange(n))
 
 
@@ -168,6 +171,7 @@ def bipartite(
 
     An edge within a side is refused, and so is every odd cycle, which has one.
     """
+    check_counts("bipartite", 0, left=left, right=right)
     if edges is None:
         i, j = np.meshgrid(np.arange(left), left + np.arange(right), indexing="ij")
         edges = np.stack([i.ravel(), j.ravel()], 1)
@@ -185,6 +189,7 @@ def bipartite(
 
 def erdos_renyi(n: int, probability: float, seed: int) -> Graph:
     """Each pair of n units joined independently with this probability."""
+    check_counts("erdos_renyi", n=n)
     if not 0 <= probability <= 1:
         raise UndirectedError(f"erdos_renyi: probability {probability} is not between 0 and 1")
     rng = np.random.default_rng(seed)
@@ -215,7 +220,7 @@ def _build(
         edges=jnp.asarray(pairs, jnp.int32),
         incoming=None if incoming is None else jnp.asarray(incoming),
         colours=jnp.asarray(members(colour, int(colour.max(initial=-1)) + 1, fill=n)),
-        n=n,
+        n=int(n),
         sides=sides,
     )
 

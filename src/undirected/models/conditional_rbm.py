@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.random import make_key
 from undirected.models.rbm import RBM
 
@@ -73,6 +73,8 @@ class ConditionalRBM(eqx.Module):
         Returns:
             A model whose biases, and couplings of features with outputs, are 0.
         """
+        check_counts("ConditionalRBM.create", n_visible=n_visible, n_features=n_features)
+        check_counts("ConditionalRBM.create", 0, n_hidden=n_hidden)
         keys = jax.random.split(make_key("ConditionalRBM.create", key, seed))
         return cls(
             weights=scale * jax.random.normal(keys[0], (n_visible, n_hidden)),

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
@@ -64,6 +64,7 @@ class DeepBM(eqx.Module):
         Returns:
             The model.
         """
+        check_counts("DeepBM.create", **{f"layer {i}": size for i, size in enumerate(sizes)})
         keys = jax.random.split(make_key("DeepBM.create", key, seed), max(1, len(sizes) - 1))
         pairs = zip(pairwise(sizes), keys, strict=False)
         weights = tuple(scale * jax.random.normal(k, pair) for pair, k in pairs)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
@@ -78,6 +78,8 @@ class GaussianRBM(eqx.Module):
         Returns:
             A model whose means and biases are 0.
         """
+        check_counts("GaussianRBM.create", n_visible=n_visible)
+        check_counts("GaussianRBM.create", 0, n_hidden=n_hidden)
         own = make_key("GaussianRBM.create", key, seed)
         weights = scale * jax.random.normal(own, (n_visible, n_hidden))
         variance = jnp.zeros(n_visible) if learn_variance else None

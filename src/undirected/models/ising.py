@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.graph import Graph
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import row
@@ -62,6 +62,7 @@ class Ising(eqx.Module):
             )
         if isinstance(n, Graph):
             return cls(jnp.zeros(n.n_edges), jnp.zeros(n.n), n)
+        check_counts("Ising.create", n=n)
         return cls(jnp.zeros((n, n)), jnp.zeros(n))
 
     @classmethod

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
 from undirected.core import rectified
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.layout import CONTINUOUS, Block, Domain, Layout
 from undirected.core.line_density import log_probability
 from undirected.core.numerics import row, sum_softplus
@@ -110,6 +110,7 @@ class MixedRBM(eqx.Module):
             The model.
         """
         table = TableUnits.of(columns)
+        check_counts("MixedRBM.create", 0, n_hidden=n_hidden)
         own = make_key("MixedRBM.create", key, seed)
         weights = scale * jax.random.normal(own, (table.n_units, n_hidden))
         count = sum(block.size for block in table.blocks if block.domain in CONTINUOUS)

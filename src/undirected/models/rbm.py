@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.nn import softplus
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.mesh import unit_parts
 from undirected.core.numerics import row, sum_softplus
@@ -83,6 +83,8 @@ class RBM(eqx.Module):
         Returns:
             The model.
         """
+        check_counts("RBM.create", n_visible=n_visible)
+        check_counts("RBM.create", 0, n_hidden=n_hidden)
         weights = scale * jax.random.normal(
             make_key("RBM.create", key, seed), (n_visible, n_hidden)
         )

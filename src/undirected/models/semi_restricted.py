@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts
 from undirected.core.layout import Layout
 from undirected.core.potentials import Potentials
 from undirected.core.random import make_key
@@ -67,6 +67,8 @@ class SemiRestrictedBM(eqx.Module):
         Returns:
             The model.
         """
+        check_counts("SemiRestrictedBM.create", n_visible=n_visible)
+        check_counts("SemiRestrictedBM.create", 0, n_hidden=n_hidden)
         own = make_key("SemiRestrictedBM.create", key, seed)
         rbm = RBM.create(
             n_visible, n_hidden, own, label_states=label_states, scale=scale, means=means

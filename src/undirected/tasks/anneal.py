@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
+from undirected.core.errors import check_counts
 from undirected.core.graph import Graph
 from undirected.core.protocols import Kernel, Lowerable
 from undirected.core.random import make_key
@@ -19,7 +20,7 @@ from undirected.models import tempered
 from undirected.ops import multispin
 from undirected.ops.components import graph_components
 from undirected.sampling import init_state
-from undirected.tasks.choose import check_counts, check_model, kernel_for
+from undirected.tasks.choose import check_model, kernel_for
 
 HOT, COLD = 0.3, 3.0
 """Inverse temperatures, in units of the coupling, from which and to which glasses are cooled."""

@@ -5,7 +5,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Key
 
 from undirected.core.errors import UndirectedError
@@ -81,13 +80,6 @@ def path_to(model: Any, means: Any = None) -> ModelPath:
     if isinstance(model, Separable):
         return ModelPath(model.independent(means), model)
     return tempered(model)
-
-
-def check_counts(caller: str, **counts: Any) -> None:
-    """Refuse numbers that are not whole or below 1."""
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise UndirectedError(f"{caller}: {name} is {value!r:.40}; pass a whole number from 1")
 
 
 def check_model(caller: str, model: Any) -> None:

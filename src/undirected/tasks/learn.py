@@ -89,6 +89,7 @@ def fit(
         >>> round(un.query(un.fit(net, data).model)["rain"][1], 2)
         0.25
     """
+    _check_arguments(model, objective, optimiser)
     if is_network(model) and not isinstance(data, Batches):
         told = (objective, optimiser, steps, epochs, batch)
         exact = all(x is None for x in told) and not options
@@ -112,6 +113,21 @@ def fit(
     )
 
 
+def _check_arguments(model: Any, objective: Any, optimiser: Any) -> None:
+    """Refuse what cannot be fitted, or fitted with, before anything is computed."""
+    if not (objective or hasattr(model, "layout") or hasattr(model, "at")):
+        raise UndirectedError(f"fit: got a {type(model).__name__}; pass a model, or an objective")
+    if objective is not None and not (callable(objective) and hasattr(objective, "init")):
+        raise UndirectedError(
+            f"fit: objective is {objective!r:.60}; pass one such as PseudoLikelihood(), or none to "
+            "have it chosen"
+        )
+    if optimiser is not None and not hasattr(optimiser, "update"):
+        raise UndirectedError(
+            f"fit: optimiser is {optimiser!r:.60}; pass one of Optax, such as optax.adam(1e-3)"
+        )
+
+
 def _network_fit(
     model: FactorGraph, data: Any, exact: bool, seed: int | None
 ) -> tuple[FitResult | None, Any]:
@@ -128,11 +144,7 @@ def _network_fit(
 def objective_for(model: Any, missing: bool = False) -> Objective:
     """The objective that suits a model: see `fit`."""
     if not hasattr(model, "layout"):
-        if hasattr(model, "at"):
-            return Conditional(TwoPhase(SumProduct(iterations=20, tolerance=None)))
-        raise UndirectedError(
-            f"fit: a {type(model).__name__} has no layout of units; pass a model, or an objective"
-        )
+        return Conditional(TwoPhase(SumProduct(iterations=20, tolerance=None)))
     everything_seen = model.layout.n == model.layout.n_visible
     if everything_seen and not missing and isinstance(model, Marginal):
         return PseudoLikelihood()
@@ -155,6 +167,8 @@ def _batches(model: Any, data: Any, size: int | None, seed: int | None) -> Batch
     elif hasattr(model, "layout"):
         rows = unit_rows("fit", model, data, grey=True)
         count = len(rows)
+        if count and np.isnan(rows).all():
+            raise UndirectedError(f"fit: all entries of {count} rows are missing; pass some")
     else:
         raise UndirectedError(
             f"fit: data for a {type(model).__name__} are a {type(data).__name__}; pass a pair "

@@ -8,13 +8,14 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
+from undirected.core.errors import check_counts
 from undirected.core.layout import Layout, marginals
 from undirected.core.mesh import check_mesh
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
-from undirected.tasks.choose import check_counts, check_model
+from undirected.tasks.choose import check_model
 from undirected.tasks.rows import clamped_start, evidence_units, has_columns
 from undirected.tasks.sampler import Sampler, sampler_for
 
