@@ -14,7 +14,6 @@ BAD = {
     "DeepBM.create: layer 1 is 0": lambda: un.DeepBM.create([4, 0, 2], seed=0),
     "MixedRBM.create: n_hidden is -1": lambda: un.MixedRBM.create(["binary"], -1, seed=0),
     "Ising.create: n is 0": lambda: un.Ising.create(0),
-    "Potts.create: states is 1": lambda: un.Potts.create(3, 1),
     "complete: n is -3": lambda: un.Potts.create(-3, 2),
     "bipartite: left is [0, 1]": lambda: un.graph.bipartite([0, 1], [2, 3], [(0, 2)]),
     "grid: cols is 0": lambda: un.graph.grid(4, 0),

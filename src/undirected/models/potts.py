@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
-from undirected.core.errors import UndirectedError, check_counts
+from undirected.core.errors import UndirectedError
 from undirected.core.graph import Graph, complete
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
@@ -68,7 +68,6 @@ class Potts(eqx.Module):
             states: the number of states of each variable.
             shared: whether all edges have the same couplings.
         """
-        check_counts("Potts.create", 2, states=states)
         where = graph if isinstance(graph, Graph) else complete(graph)
         shape = (states, states) if shared else (where.n_edges, states, states)
         return cls(jnp.zeros(shape), jnp.zeros((where.n, states)), where)
