@@ -115,7 +115,7 @@ def fit(
 
 def _check_arguments(model: Any, objective: Any, optimiser: Any) -> None:
     """Refuse what cannot be fitted, or fitted with, before anything is computed."""
-    if not (objective or hasattr(model, "layout") or hasattr(model, "at")):
+    if objective is None and not (hasattr(model, "layout") or hasattr(model, "at")):
         raise UndirectedError(f"fit: got a {type(model).__name__}; pass a model, or an objective")
     if objective is not None and not (callable(objective) and hasattr(objective, "init")):
         raise UndirectedError(
