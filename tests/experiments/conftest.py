@@ -82,6 +82,29 @@ def run(config, seed, context):
     return [Row.over_runs("a", "b", "c", values, better="higher")]
 """
 
+PARTED = """
+from undirected.experiments.record import Outcome, Row, curve
+TITLE = "Cases and methods that may be run apart"
+CONFIG = {"smoke": {"cases": ["x", "y"], "methods": ["a", "b", "c"], "offset": 0}}
+PARTS = ("cases", "methods")
+CALLS, WAIT, SAME = [], [], {"row": False}
+def learn(method):
+    CALLS.append(method)
+    for wait in WAIT:
+        wait()
+    return [ord(method)]
+def run(config, seed, context):
+    values = {m: context.stage("learn " + m, lambda: learn(m))[0] for m in config["methods"]}
+    rows = [Row(c, m, "v", ord(c) * values[m] + config["offset"], better="higher")
+            for c in config["cases"] for m in config["methods"]]
+    rows += [Row("x", "same", "v", 0.0, better="higher")] * SAME["row"]
+    (context.out / "one.png").write_bytes(b"PNG")
+    lines = {m: ([0, 1], [0, values[m]]) for m in config["methods"]}
+    caption = "of " + ", ".join(config["methods"])
+    return Outcome(rows, curves=[curve("loss", "step", "nats", lines)],
+                   images=[{"name": "one", "caption": caption, "file": "one.png"}])
+"""
+
 TABLE2 = """
 from undirected.experiments.record import Row
 TITLE = "Toy table 2"
@@ -103,6 +126,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "toy_seeds/__init__.py": "",
         "toy_seeds/together.py": TOGETHER,
         "toy_seeds/repeated.py": REPEATED,
+        "toy_seeds/parted.py": PARTED,
         "toy_paper/figure_3.py": "raise RuntimeError('finding must not import')",
         "toy_broken/__init__.py": "",
         "toy_broken/bare.py": "TITLE = 'no run'",

@@ -1,53 +1,78 @@
-"""One record from runs of its cases apart: a table may take longer than one sitting."""
+"""One record from runs of its parts apart: a table may take longer than one sitting."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from undirected.core.errors import UndirectedError
 from undirected.experiments import provenance
 from undirected.experiments.record import Record, read
 
-CASES = "cases"
-"""The setting that names the cases of a run."""
+
+@dataclass(frozen=True)
+class Addition:
+    """The record of the other parts, and the setting that names them, such as "cases"."""
+
+    before: Record
+    part: str
+
+    def joined(self, record: Record, order: Sequence[Any]) -> Record:
+        """Both as one record: rows one after the other, lines of plots of one name together.
+
+        The parts are listed in the given order, which is that of the whole.
+        """
+        before, names = self.before, [row.name for row in record.rows]
+        if met := [row.name for row in before.rows if row.name in names]:
+            raise UndirectedError(
+                f"{record.experiment}: the record of other {self.part} has the row "
+                f"{' / '.join(met[0])} too; choose another --out"
+            )
+        parts = [*before.config[self.part], *record.config[self.part]]
+        if not set(parts) - set(order):
+            parts.sort(key=list(order).index)
+        timings = dict(before.timings)
+        for name, seconds in record.timings.items():
+            timings[name] = timings.get(name, 0.0) + seconds
+        sources = [s for one in (before, record) for s in _sources(one)]
+        data = before.provenance.get("data", {}) | record.provenance.get("data", {})
+        described = provenance.describe(sources, data)
+        earlier = [w for one in (before, record) for w in provenance.warning(one.provenance)]
+        notes = [note for note in (*before.notes, *record.notes) if note not in earlier]
+        images = {image["file"]: image for image in (*before.images, *record.images)}
+        return replace(
+            record,
+            config=record.config | {self.part: parts},
+            device=" and ".join(dict.fromkeys([before.device, record.device])),
+            provenance=described,
+            seconds=before.seconds + record.seconds,
+            rows=[*before.rows, *record.rows],
+            curves=_curves([*before.curves, *record.curves]),
+            images=list(images.values()),
+            notes=list(dict.fromkeys([*provenance.warning(described), *notes])),
+            timings=timings,
+        )
 
 
-def other_cases(path: Path, config: Mapping[str, Any], seeds: Sequence[int]) -> Record | None:
-    """The record at a path, where it has other cases of the same run: same config, same seeds."""
-    asked = config.get(CASES)
-    if not asked or not path.is_file():
+def addition(
+    path: Path, config: Mapping[str, Any], seeds: Sequence[int], parts: Sequence[str]
+) -> Addition | None:
+    """What a run adds to, where the record at a path has other parts of it alone.
+
+    Its config differs in one of the settings that name parts, and shares none of them; all else,
+    and the seeds, are the same.
+    """
+    if not parts or not path.is_file():
         return None
-    before = read(path)
-    held, wanted = dict(before.config), json.loads(json.dumps(config))
-    there = held.pop(CASES, None)
-    wanted.pop(CASES)
-    same = held == wanted and list(before.seeds) == list(seeds)
-    return before if there and same and not set(there) & set(asked) else None
-
-
-def joined(before: Record, record: Record) -> Record:
-    """Both as one record: rows one after the other, lines of plots of one name together."""
-    timings = dict(before.timings)
-    for name, seconds in record.timings.items():
-        timings[name] = timings.get(name, 0.0) + seconds
-    sources = [s for one in (before, record) for s in _sources(one)]
-    data = before.provenance.get("data", {}) | record.provenance.get("data", {})
-    described = provenance.describe(sources, data)
-    earlier = [w for one in (before, record) for w in provenance.warning(one.provenance)]
-    notes = [note for note in (*before.notes, *record.notes) if note not in earlier]
-    return replace(
-        record,
-        config=record.config | {CASES: [*before.config[CASES], *record.config[CASES]]},
-        device=" and ".join(dict.fromkeys([before.device, record.device])),
-        provenance=described,
-        seconds=before.seconds + record.seconds,
-        rows=[*before.rows, *record.rows],
-        curves=_curves([*before.curves, *record.curves]),
-        images=[*before.images, *record.images],
-        notes=list(dict.fromkeys([*provenance.warning(described), *notes])),
-        timings=timings,
-    )
+    before, wanted = read(path), json.loads(json.dumps(config))
+    held = before.config
+    differing = [key for key in {**held, **wanted} if held.get(key) != wanted.get(key)]
+    if list(before.seeds) != list(seeds) or len(differing) != 1 or differing[0] not in parts:
+        return None
+    there, asked = set(held[differing[0]]), set(wanted[differing[0]])
+    apart = there and asked and not there & asked
+    return Addition(before, differing[0]) if apart else None
 
 
 def _sources(record: Record) -> list[str]:

@@ -10,6 +10,9 @@ and, where they apply,
 
     REPEATS: str   the config key (`a.b` where nested) of the number of runs that `run` itself
                    averages over, such as "seeds": the runner then asks for more of those
+    PARTS: tuple[str, ...]
+                   the config keys of lists, such as "cases" and "methods", whose entries may be
+                   run apart, one after the other, into one record
     CLAIMS: list[Claim]
     def run_seeds(config: dict, seeds: list[int], context: Context) -> list[Outcome]
                    the same as `run` for each seed, learned side by side
@@ -44,6 +47,7 @@ class Experiment:
     run_seeds: Callable | None = None
     repeats: str | None = None
     claims: tuple[Any, ...] = ()
+    parts: tuple[str, ...] = ()
 
     def config(self, profile: str) -> dict[str, Any]:
         """The config of a profile; raises an error that lists the profiles there are."""
@@ -96,6 +100,7 @@ def load(name: str) -> Experiment:
         getattr(module, "run_seeds", None),
         getattr(module, "REPEATS", None),
         tuple(getattr(module, "CLAIMS", ())),
+        tuple(getattr(module, "PARTS", ())),
     )
 
 

@@ -15,8 +15,9 @@ from undirected.core.errors import UndirectedError
 from undirected.data import cache
 from undirected.experiments import provenance, registry
 from undirected.experiments import record as records
-from undirected.experiments.joining import joined, other_cases
+from undirected.experiments.joining import addition
 from undirected.experiments.record import Outcome, Record
+from undirected.experiments.sharing import alone_at
 from undirected.experiments.stages import Context, Event, workers
 
 
@@ -40,9 +41,9 @@ def run(
     after its last finished stage, provided experiment, config, seeds and library version are the
     same; `resume=False` starts afresh, and may replace a record of another config or seed.
     Processes that run the same experiment into the same folder share its seeds and stages, and
-    each writes the whole record. `overrides`: `key=value` texts. An experiment with the setting
-    `cases` may be run case by case: a record of other cases, of the same config and seeds, is
-    added to.
+    each writes the whole record. `overrides`: `key=value` texts. An experiment that can be run part
+    by part (`PARTS`: case by case, method by method) adds to a record of other parts, of the same
+    config and seeds.
     """
     experiment, seed = registry.load(name), operator.index(seed)
     several = _seeds(seed, seeds)
@@ -51,11 +52,10 @@ def run(
         config = _repeated(config, experiment.repeats, len(several))
         several = [seed]
     path = record_path(out, experiment.name, profile)
-    others = other_cases(path, config, several) if resume else None
-    plan = _Plan(experiment, profile, config, several, side_by_side, path)
+    plan, stood = _Plan(experiment, profile, config, several, side_by_side, path), _stamp(path)
     if not resume:
         plan.forget()
-    elif not plan.begun and others is None:
+    elif not plan.begun and addition(path, config, several, experiment.parts) is None:
         _check_same(path, config, several)
     contexts = plan.contexts(on_event)
     contexts[0].tell("start", experiment.title)
@@ -65,7 +65,14 @@ def run(
         outcome = plan.run(contexts)
         changed = [f"config of profile {profile!r} changed: {setting}" for setting in overrides]
         result = plan.record(outcome, contexts, seed, changed)
-        records.write(result if others is None else joined(others, result), path)
+        with alone_at(path):
+            others = addition(path, config, several, experiment.parts) if resume else None
+            if others is not None:
+                records.write(others.joined(result, experiment.config(profile)[others.part]), path)
+            else:
+                if _stamp(path) != stood:  # another run has written its record meanwhile
+                    _check_same(path, config, several)
+                records.write(result, path)
         alone = not any(context.workers.shared for context in contexts)
     if alone:
         plan.forget()
@@ -209,6 +216,11 @@ def _seeds(first: int, count: int) -> list[int]:
     if count < 1:
         raise UndirectedError(f"{count} seeds are asked for; pass 1 or more")
     return list(range(first, first + count))
+
+
+def _stamp(path: Path) -> int | None:
+    """When a file was written; None where there is none."""
+    return path.stat().st_mtime_ns if path.is_file() else None
 
 
 def _check_same(path: Path, config: Mapping[str, Any], seeds: list[int]) -> None:

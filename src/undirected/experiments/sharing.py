@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -17,6 +18,22 @@ from pathlib import Path
 
 BEAT, PATIENCE = 5.0, 60.0
 """Seconds between two touches of a file that is held, and without one after which it is free."""
+
+
+LOOK = 0.5
+"""Seconds between two looks at what another process is doing."""
+
+
+@contextmanager
+def alone_at(path: Path) -> Iterator[None]:
+    """Wait until no other process is at a file, and keep the others away while the body runs."""
+    claims = Claims(path.parent)
+    while True:
+        with claims.hold(f".{path.name}") as mine:
+            if mine:
+                yield
+                return
+        time.sleep(LOOK)
 
 
 class Claims:

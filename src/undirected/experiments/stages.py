@@ -20,10 +20,8 @@ from undirected.core.files import atomic_write
 from undirected.data import cache
 from undirected.experiments.provenance import source_hash
 from undirected.experiments.record import Outcome, Row
-from undirected.experiments.sharing import Claims
+from undirected.experiments.sharing import LOOK, Claims
 
-LOOK = 0.5
-"""Seconds between two looks at what another process is doing."""
 _RUN = "run"  # the name of a claim; stages have theirs in a folder of their own
 _ARRAY = "array."  # prefix of names in .npz files: np.savez keeps some, like `file`, for itself
 

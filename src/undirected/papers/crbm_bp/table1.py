@@ -7,6 +7,7 @@ from undirected.experiments.stages import Context
 from undirected.papers.crbm_bp import _images
 
 TITLE = "Denoising MNIST with conditional RBMs (Table 1)"
+PARTS = ("cases", "methods")
 CONFIG = {"smoke": _images.SMOKE, "quick": _images.QUICK, "full": _images.FULL}
 CASES = {"MNIST, noise 10 %": "noise 10 %", "MNIST, noise 20 %": "noise 20 %"}
 _LOW = {

@@ -7,6 +7,7 @@ from undirected.experiments.stages import Context
 from undirected.papers.crbm_bp import _images
 
 TITLE = "Completing MNIST with conditional RBMs (Table 2)"
+PARTS = ("cases", "methods")
 CONFIG = {
     "smoke": _images.SMOKE | {"methods": _images.FULL["methods"]},
     "quick": _images.QUICK,

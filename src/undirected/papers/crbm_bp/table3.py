@@ -7,6 +7,7 @@ from undirected.experiments.stages import Context
 from undirected.papers.crbm_bp import _images
 
 TITLE = "Denoising and completing Caltech101 Silhouettes with conditional RBMs (Table 3)"
+PARTS = ("cases", "methods")
 _FEW = {
     "batch": 40,
     "epochs": 60,

@@ -21,6 +21,7 @@ from undirected.sampling import Gibbs, GibbsWithGradients
 
 TITLE = "Structured models: lattices and Erdos-Renyi graphs (Section 5.4)"
 REPEATS = "seeds"
+PARTS = ("families", "regimes", "methods")
 _FULL = {
     "families": ["lattice", "Erdos-Renyi"],
     "regimes": ["reset", "persistent"],

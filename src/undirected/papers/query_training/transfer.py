@@ -18,6 +18,7 @@ from undirected.papers.query_training._common import Perceptron, query_train, sc
 
 TITLE = "Training on one kind of query, asking another"
 REPEATS = "runs"
+PARTS = ("networks",)
 SIDE = 8
 _FULL: dict[str, Any] = {
     "images": "digits",
