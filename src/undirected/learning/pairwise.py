@@ -77,9 +77,8 @@ def fit_pairwise(
     if objective not in OBJECTIVES:
         raise UndirectedError(f"objective '{objective}' is unknown; pass one of {OBJECTIVES}")
     states = np.asarray(states)
-    share = np.ones(len(states)) if weights is None else np.asarray(weights, float)
-    share = (share / share.sum()).astype(np.float32)
-    problem = _Problem(states, q, share, objective, penalty or Penalty())
+    own = np.ones(len(states)) if weights is None else np.asarray(weights, float)
+    problem = _Problem(states, q, own, objective, penalty or Penalty())
     scale = problem.curvature()
     found = minimise(problem, problem.start(), scale, iterations, tolerance, progress)
     return found._replace(at=Pairwise(*(np.asarray(part) for part in found.at)))
@@ -93,10 +92,11 @@ class _Problem:
     """
 
     def __init__(
-        self, states: np.ndarray, q: int, share: np.ndarray, objective: str, penalty: Penalty
+        self, states: np.ndarray, q: int, weights: np.ndarray, objective: str, penalty: Penalty
     ) -> None:
         states, which = np.unique(states, axis=0, return_inverse=True)
-        share = np.bincount(which.ravel(), share).astype(np.float32)
+        weights = np.bincount(which.ravel(), weights)  # equal for equal rows before any rounding
+        share = (weights / weights.sum()).astype(np.float32)
         self.q, self.penalty, self.objective = q, penalty, objective
         self.length = states.shape[1]
         counts = [np.bincount(column, share, q) for column in states.T]
