@@ -121,3 +121,10 @@ def test_dots_stand_for_names_that_are_left_out():
     assert listed(["a"]) == "'a'"
     assert listed(list("abcd")) == "'a', 'b', 'c', 'd'"
     assert listed(list("abcde")) == "'a', 'b', 'c', 'd', ..."
+
+
+def test_whole_numbers_are_not_taken_for_others_that_look_alike():
+    column = un.Column("day", "category", ("20240110", "20240120"))
+    with pytest.raises(un.UndirectedError, match="is none of the states"):
+        column.encode(np.array([20240118.0]))
+    assert column.encode(np.array([20240110.0, 20240120.0])).tolist() == [0, 1]
