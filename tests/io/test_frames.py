@@ -84,6 +84,11 @@ def test_faults_of_bytes(tmp_path):
         read_frame(tmp_path / "t.csv.gz")
     with pytest.raises(BadFile, match="unknown kind of table '.xlsx'"):
         read_frame(tmp_path / "t.xlsx")
+    with pytest.raises(FileNotFoundError, match="this is a folder; name a file"):
+        read_frame(tmp_path)
+    (tmp_path / "t.csv").write_bytes(b"a,b\rx,y\rz,w\r")
+    with pytest.raises(BadFile, match="line 1: a carriage return inside a row; save"):
+        read_frame(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("other", ["0.5", "x"])

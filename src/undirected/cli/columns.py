@@ -10,7 +10,7 @@ from undirected.cli.schema_lines import schema_lines
 from undirected.core.cells import as_number, as_word
 from undirected.core.columns import Column, Schema, listed
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.io.delimited import sniff
+from undirected.io.delimited import Rows, sniff
 from undirected.io.frames import Frame, kind_of, read_frame
 from undirected.io.infer import infer_schema, parse_types, zero_one_schema
 from undirected.io.tables import Table, read_table
@@ -124,6 +124,20 @@ def is_plain(path: Path) -> bool:
     if kind != ".csv" or not path.is_file():
         return kind in (".csv", ".npy", ".npz")
     return path.suffix.lower() == ".csv" and sniff(path) == ","
+
+
+def names_other_columns(path: Path, header: bool | None, names: list[str]) -> bool:
+    """Whether the first line of a table of 0 and 1 names some columns of these, or these and more.
+
+    Where it names these alone, or none of them, the reader of such tables is enough.
+    """
+    if header is False or kind_of(path) != ".csv" or not (path.is_file() and is_plain(path)):
+        return False
+    _, first = next(iter(Rows(path, ",")), (1, []))
+    first = first[:-1] if first[-1:] == [""] else first
+    if not header and all(as_number(cell) is not None for cell in first):
+        return False
+    return bool(set(first) & set(names)) and set(first) != set(names)
 
 
 def _is_nearly_zero_one(frame: Frame) -> bool:

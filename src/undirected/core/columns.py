@@ -157,15 +157,22 @@ class Column:
         return value
 
     def _standardised(self, numbers: np.ndarray, place: Place | None) -> np.ndarray:
-        wrong = np.isinf(numbers) | ((numbers < 0) if self.kind == "nonnegative" else False)
+        with np.errstate(over="ignore"):
+            found = ((numbers - self.mean) / self.scale).astype(np.float32)
+        wrong = np.isinf(found) | ((numbers < 0) if self.kind == "nonnegative" else False)
         if wrong.any():
             row = int(np.argmax(wrong))
-            wanted = "a finite number" + (" from 0 on" if self.kind == "nonnegative" else "")
+            where = f"{_at(place, row, self.name)}: {numbers[row]:g}"
+            if numbers[row] < 0 and self.kind == "nonnegative":
+                raise UndirectedError(
+                    f"{where} is not a number from 0 on, as all in this column were; mend it, or "
+                    f"fit with --types {self.name}=real"
+                )
             raise UndirectedError(
-                f"{_at(place, row, self.name)}: {numbers[row]:g} is not {wanted}; mend it, or "
-                f"say --types {self.name}=real"
+                f"{where} is not a finite number, or too large beside the others; mend it, or "
+                "leave it blank to have it answered"
             )
-        return ((numbers - self.mean) / self.scale).astype(np.float32)
+        return found
 
 
 @dataclass(frozen=True)

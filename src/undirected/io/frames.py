@@ -66,6 +66,8 @@ def read_frame(
         delimiter: of text; by default it is found out.
     """
     path = Path(path)
+    if path.is_dir():
+        tables.check_there(path)
     suffix = kind_of(path)
     tables.check_there(path)
     if suffix in BINARY:
