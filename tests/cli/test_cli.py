@@ -288,6 +288,7 @@ def test_places_of_results_are_checked_before_the_work(run, tmp_path, arguments,
         (["--seed", -1], 2, "--seed"),
         (["--model", "ising", "--hidden", 3], 1, "no hidden units"),
         (["--image", "²x³"], 1, "is not a shape"),
+        (["--hidden", 10**12], 1, "hidden is 1,000,000,000,000; learning their weights takes"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(run, tmp_path, arguments, code, words):

@@ -152,4 +152,4 @@ def _is_nearly_zero_one(frame: Frame) -> bool:
             wrong |= ~(np.isnan(cells) | (cells == 0) | (cells == 1))
         else:
             wrong |= [as_word(cell) not in ("0", "1", "") for cell in cells]
-    return int(wrong.sum()) <= max(1, len(frame) // 100)
+    return len(frame) > 1 and int(wrong.sum()) <= max(1, len(frame) // 100)

@@ -66,8 +66,6 @@ def read_frame(
         delimiter: of text; by default it is found out.
     """
     path = Path(path)
-    if path.is_dir():
-        tables.check_there(path)
     suffix = kind_of(path)
     tables.check_there(path)
     if suffix in BINARY:
@@ -127,6 +125,8 @@ def kind_of(path: Path) -> str:
         suffix = Path(path.stem).suffix.lower() or ".csv"
         suffix = suffix if suffix in TEXT else f"{suffix}.gz"
     if suffix not in READABLE:
+        if path.is_dir():
+            tables.check_there(path)
         raise BadFile(
             f"{path}: unknown kind of table '{suffix}'; wanted {', '.join(READABLE)}, or one of "
             "the first six with .gz"

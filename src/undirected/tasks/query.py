@@ -419,5 +419,7 @@ def _by_name(
             states = layout.states_of(variable)
             shares = table[variable, : len(states)]
             pairs = zip(states, shares.tolist(), strict=True)
-            found[name] = {state: round(share, 7) for state, share in pairs}
+            found[name] = {
+                state: round(share, 7) for state, share in pairs if state is not None or share
+            }
     return found
