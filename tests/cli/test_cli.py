@@ -269,6 +269,9 @@ def test_an_interrupted_fit_does_not_go_on_with_other_values(run, tmp_path):
         (["query", "model", "t.csv", "--out", "here.csv"], "this is a folder"),
         (["sample", "model", "--out", "t.csv/a.csv"], "cannot be made"),
         (["compare", "model", "t.csv", "--out", "here.csv"], "this is a folder"),
+        (["fit", "t.csv", "--out", "t.csv"], "the folder cannot be made (this is a file); choose"),
+        (["demo", "--out", "t.csv"], "the folder cannot be made (this is a file); choose another"),
+        (["reproduce", "pmp/toy", "--out", "t.csv"], "the folder cannot be made (this is a file)"),
     ],
 )
 def test_places_of_results_are_checked_before_the_work(run, tmp_path, arguments, words):

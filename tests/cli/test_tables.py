@@ -9,6 +9,7 @@ import pytest
 
 import undirected as un
 from tests.cli.test_cli import NAMES, QUICK, copies, run, write_csv  # noqa: F401
+from undirected.cli.schema_lines import schema_lines
 
 
 def survey(rows=80, seed=0):
@@ -148,6 +149,21 @@ def test_the_user_says_what_columns_are(run, tmp_path):  # noqa: F811
     assert code == 0 and "(label)" in err
     names = json.loads((tmp_path / "m" / "model.json").read_text())["extra"]["names"]
     assert names == ["smokes", "coughs"]
+
+
+def test_given_columns_make_a_conditional_model(run, tmp_path):  # noqa: F811
+    """As they do in Python."""
+    (tmp_path / "t.csv").write_text(survey())
+    how = ["--given", "smokes", "--columns", "smokes,coughs", "--hidden", 2, "--epochs", 1]
+    code, _, err = run("fit", "t.csv", "--out", "m", *how)
+    assert code == 0 and "; conditional with 2 hidden units" in err
+    assert un.load_table(tmp_path / "m").given == (0,)
+
+
+def test_many_columns_that_are_left_out_are_counted():
+    schema = un.Schema((un.Column("a", "real"),), {f"b{i}": "as asked" for i in range(300)})
+    lines = schema_lines(schema, 10)
+    assert len(lines) < 50 and lines[-1] == "  ... and 260 more left out"
 
 
 def test_a_model_of_other_data_is_not_lost(run, tmp_path):  # noqa: F811
