@@ -135,7 +135,7 @@ class Column:
         found = self.number.get(word)
         if found is None and isinstance(word, str):
             found = self.number.get(word.lower(), self.number.get(as_number(word)))
-        elif found is None and not word.is_integer():  # a number that was rounded to float32
+        elif found is None and not float(word).is_integer():  # a number that was rounded to float32
             found = self.number.get(float(f"{word:.7g}"))
         if found is None:
             some = ", ".join(self.states[:8]) + (", ..." if self.n_states > 8 else "")
