@@ -151,6 +151,13 @@ def test_the_user_says_what_columns_are(run, tmp_path):  # noqa: F811
     assert names == ["smokes", "coughs"]
 
 
+def test_a_table_of_one_row_is_refused_for_that(run, tmp_path):  # noqa: F811
+    """Not for a word in it, as a table of 0 and 1 with a slip would be."""
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n")
+    code, _, err = run("fit", "t.csv", "--out", "m")
+    assert code == 1 and "no column is left to learn from (a: every cell is 1" in err
+
+
 def test_given_columns_make_a_conditional_model(run, tmp_path):  # noqa: F811
     """As they do in Python."""
     (tmp_path / "t.csv").write_text(survey())

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import undirected as un
-from undirected.cli.columns import Wishes, read_to_fit
 from undirected.core.errors import BadFile
 from undirected.io.infer import parse_types
 
@@ -114,13 +113,6 @@ def test_the_user_is_obeyed():
         un.infer_schema({"a": [1] * N})
     with pytest.raises(BadFile, match="-2 is below 0"):
         un.infer_schema({"a": [1, -2, 3.5]}, types={"a": "nonnegative"})
-
-
-def test_a_table_of_one_row_is_refused_for_that(tmp_path):
-    """Not for a word in it, as a table of 0 and 1 with a slip would be."""
-    (tmp_path / "t.csv").write_text("a,b\n1,x\n")
-    with pytest.raises(BadFile, match=r"no column is left to learn from \(a: every cell is 1"):
-        read_to_fit(tmp_path / "t.csv", Wishes(), grey=False)
 
 
 def test_types_as_text():
