@@ -269,6 +269,9 @@ def test_an_interrupted_fit_does_not_go_on_with_other_values(run, tmp_path):
         (["query", "model", "t.csv", "--out", "here.csv"], "this is a folder"),
         (["sample", "model", "--out", "t.csv/a.csv"], "cannot be made"),
         (["compare", "model", "t.csv", "--out", "here.csv"], "this is a folder"),
+        (["fit", "t.csv", "--out", "t.csv"], "the folder cannot be made (this is a file); choose"),
+        (["demo", "--out", "t.csv"], "the folder cannot be made (this is a file); choose another"),
+        (["reproduce", "pmp/toy", "--out", "t.csv"], "the folder cannot be made (this is a file)"),
     ],
 )
 def test_places_of_results_are_checked_before_the_work(run, tmp_path, arguments, words):
@@ -288,6 +291,7 @@ def test_places_of_results_are_checked_before_the_work(run, tmp_path, arguments,
         (["--seed", -1], 2, "--seed"),
         (["--model", "ising", "--hidden", 3], 1, "no hidden units"),
         (["--image", "²x³"], 1, "is not a shape"),
+        (["--hidden", 10**12], 1, "hidden is 1,000,000,000,000; learning their weights takes"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(run, tmp_path, arguments, code, words):

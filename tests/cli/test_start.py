@@ -26,6 +26,23 @@ def test_help_imports_nothing_heavy():
     assert "HEAVY []" in done.stdout
 
 
+def test_help_fills_its_lines_and_keeps_examples_apart():
+    """Lines of a docstring are not those of a terminal of 80 columns."""
+    told = {
+        name: subprocess.run(
+            [sys.executable, "-m", "undirected", name, "-h"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "COLUMNS": "80"},
+        ).stdout
+        for name in ("fit", "contacts")
+    }
+    assert "model folder. An interrupted run goes on where it stopped" in told["fit"]
+    examples = [line.split()[1] for line in told["contacts"].splitlines() if "family-model" in line]
+    assert examples == ["fit", "contacts"]
+
+
 @pytest.mark.parametrize("wrong", ["fit t.csv --model rmb", "query m q.csv --method bpp"])
 def test_a_wrong_name_is_told_before_anything_heavy_is_imported(wrong):
     assert "did you mean" in command_without_jax(*wrong.split()).stderr

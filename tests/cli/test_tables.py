@@ -9,6 +9,7 @@ import pytest
 
 import undirected as un
 from tests.cli.test_cli import NAMES, QUICK, copies, run, write_csv  # noqa: F401
+from undirected.cli.schema_lines import schema_lines
 
 
 def survey(rows=80, seed=0):
@@ -82,6 +83,41 @@ def test_a_column_that_is_not_there_is_asked_for(run, answered, tmp_path):  # no
     assert "coughs  TRUE" in out
 
 
+@pytest.fixture(scope="module")
+def zero_one(tmp_path_factory):
+    """The folder of a model of a table of 0 and 1."""
+    folder = tmp_path_factory.mktemp("bits") / "m"
+    table = dict(zip(NAMES, copies(100).T.astype(float), strict=True))
+    un.fit_table(table, model="rbm", hidden=2, epochs=20, seed=0).save(folder)
+    return folder
+
+
+def test_a_table_of_0_and_1_may_have_more_columns_or_fewer(run, zero_one, tmp_path):  # noqa: F811
+    """As that of a table of words may: an id is copied, what is not there is asked for."""
+    first, *rest = NAMES
+    (tmp_path / "few.csv").write_text(f"{first}\n1\n")
+    code, out, err = run("query", zero_one, "few.csv", "--json")
+    assert code == 0 and f"'{rest[0]}'" in err and "counts as missing" in err
+    assert [a["column"] for a in json.loads(out)["answers"]] == rest
+    (tmp_path / "more.csv").write_text(f"id,{','.join(NAMES)}\np0012,1{',' * len(rest)}\n")
+    code, _, err = run("query", zero_one, "more.csv", "--out", "a.csv")
+    assert code == 0 and "does not know 'id'" in err
+    (row,) = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
+    assert list(row) == ["id", *NAMES] and (row["id"], row[first]) == ("p0012", "1")
+    assert all(0 < float(row[name]) < 1 for name in rest)
+    assert run("evaluate", zero_one, "more.csv")[0] == 0
+    assert run("sample", zero_one, "--given", "few.csv", "--count", 2, "--out", "s.csv")[0] == 0
+
+
+def test_numbers_have_no_most_probable_completion(run, tmp_path):  # noqa: F811
+    table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
+    un.fit_table(table, epochs=2, hidden=2).save(tmp_path / "m")
+    (tmp_path / "q.csv").write_text("sky,mm\ndark,\n")
+    code, _, err = run("query", "m", "q.csv", "--out", "a.csv", "--completion", "b.csv")
+    assert code == 1 and "--completion: the most probable completion is found of states" in err
+    assert not (tmp_path / "a.csv").exists()
+
+
 def test_samples_and_completions_have_words_too(run, answered, tmp_path):  # noqa: F811
     (tmp_path / "one.csv").write_text("smokes,coughs,sex,spin\nyes,,,\n")
     given = ["--given", "one.csv", "--count", 20, "--sweeps", 50]
@@ -113,6 +149,28 @@ def test_the_user_says_what_columns_are(run, tmp_path):  # noqa: F811
     assert code == 0 and "(label)" in err
     names = json.loads((tmp_path / "m" / "model.json").read_text())["extra"]["names"]
     assert names == ["smokes", "coughs"]
+
+
+def test_a_table_of_one_row_is_refused_for_that(run, tmp_path):  # noqa: F811
+    """Not for a word in it, as a table of 0 and 1 with a slip would be."""
+    (tmp_path / "t.csv").write_text("a,b\n1,x\n")
+    code, _, err = run("fit", "t.csv", "--out", "m")
+    assert code == 1 and "no column is left to learn from (a: every cell is 1" in err
+
+
+def test_given_columns_make_a_conditional_model(run, tmp_path):  # noqa: F811
+    """As they do in Python."""
+    (tmp_path / "t.csv").write_text(survey())
+    how = ["--given", "smokes", "--columns", "smokes,coughs", "--hidden", 2, "--epochs", 1]
+    code, _, err = run("fit", "t.csv", "--out", "m", *how)
+    assert code == 0 and "; conditional with 2 hidden units" in err
+    assert un.load_table(tmp_path / "m").given == (0,)
+
+
+def test_many_columns_that_are_left_out_are_counted():
+    schema = un.Schema((un.Column("a", "real"),), {f"b{i}": "as asked" for i in range(300)})
+    lines = schema_lines(schema, 10)
+    assert len(lines) < 50 and lines[-1] == "  ... and 260 more left out"
 
 
 def test_a_model_of_other_data_is_not_lost(run, tmp_path):  # noqa: F811

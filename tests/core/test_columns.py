@@ -60,6 +60,8 @@ def test_a_wrong_cell_is_named_by_its_place():
     with pytest.raises(un.UndirectedError, match=r"row 2, column 'age': 'old' is not a finite"):
         SCHEMA.encode(TABLE | {"age": ["50", "old", "3"]})
     bad = TABLE | {"gain": ["1", "-1", "3"]}
+    with pytest.raises(un.UndirectedError, match=r"row 2, column 'age': 1e\+300 is not .* or too"):
+        SCHEMA["age"].encode(["7", "1e300"])
     with pytest.raises(un.UndirectedError, match=r"line 9, gain: -1 is not .* from 0 on"):
         SCHEMA.encode(bad, lambda row, name: f"line {row + 8}, {name}")
     with pytest.raises(un.UndirectedError, match="lacks the column 'spin'"):
@@ -121,3 +123,10 @@ def test_dots_stand_for_names_that_are_left_out():
     assert listed(["a"]) == "'a'"
     assert listed(list("abcd")) == "'a', 'b', 'c', 'd'"
     assert listed(list("abcde")) == "'a', 'b', 'c', 'd', ..."
+
+
+def test_whole_numbers_are_not_taken_for_others_that_look_alike():
+    column = un.Column("day", "category", ("20240110", "20240120"))
+    with pytest.raises(un.UndirectedError, match="is none of the states"):
+        column.encode(np.array([20240118.0]))
+    assert column.encode(np.array([20240110.0, 20240120.0])).tolist() == [0, 1]

@@ -5,7 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
-from undirected.core.errors import BadFile
+from undirected.core.errors import BadFile, UndirectedError
 from undirected.io.frames import as_frame, read_frame, write_frame
 from undirected.io.tables import read_table
 
@@ -84,6 +84,37 @@ def test_faults_of_bytes(tmp_path):
         read_frame(tmp_path / "t.csv.gz")
     with pytest.raises(BadFile, match="unknown kind of table '.xlsx'"):
         read_frame(tmp_path / "t.xlsx")
+    with pytest.raises(FileNotFoundError, match="this is a folder; name a file"):
+        read_frame(tmp_path)
+    (tmp_path / "t.csv").write_bytes(b"a,b\rx,y\rz,w\r")
+    with pytest.raises(BadFile, match="line 1: a carriage return inside a row; save"):
+        read_frame(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("other", ["0.5", "x"])
+def test_numbers_keep_all_their_digits(tmp_path, other):
+    """As the words of a table do, whatever its other columns hold."""
+    rows = [["20240115", "1234567.89", "02139"], ["20240116", "1234568.91", "90210"]]
+    lines = [",".join([*row, other]) for row in rows]
+    (tmp_path / "t.csv").write_text("day,money,zip,other\n" + "\n".join(lines) + "\n")
+    frame = read_frame(tmp_path / "t.csv")
+    assert [float(cell) for cell in frame.cells["day"]] == [20240115, 20240116]
+    assert [float(cell) for cell in frame.cells["money"]] == [1234567.89, 1234568.91]
+    assert frame.cells["zip"].tolist() == ["02139", "90210"]
+
+
+def test_whole_numbers_beyond_those_of_a_float_stay_text(tmp_path):
+    (tmp_path / "t.csv").write_text("id,x\n105845656512745123,0.5\n105845656512745124,0.7\n")
+    found = read_frame(tmp_path / "t.csv").cells["id"]
+    assert found.tolist() == ["105845656512745123", "105845656512745124"]
+
+
+def test_numbers_of_unknown_columns_are_written_as_they_are(tmp_path):
+    numbers = np.array([1234567, 20240116, 0.1])
+    columns = {"id": numbers, "single": numbers.astype(np.float32), "none": [None, float("nan"), 2]}
+    write_frame(tmp_path / "t.csv", columns)
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    assert lines[1:] == ["1234567,1234567,", "20240116,20240116,", "0.1,0.1,2"]
 
 
 def test_arrays_by_name(tmp_path):
@@ -164,6 +195,25 @@ def test_rows_and_mappings_are_tables():
     assert cells(as_frame([["a", 1], ["b", 2]])) == {"x0": ["a", "b"], "x1": ["1", "2"]}
     with pytest.raises(BadFile, match="'b' has 1 cells"):
         as_frame({"a": [1, 2], "b": [1]})
+    for column, shape in ((3, r"\(\)"), (np.zeros((2, 2)), r"\(2, 2\)")):
+        with pytest.raises(BadFile, match=rf"'b' has shape {shape}; pass one cell for each row"):
+            as_frame({"a": [1, 2], "b": column})
+    with pytest.raises(UndirectedError, match=r"a list of shape \(2,\); pass a data frame"):
+        as_frame([[1, 2], [3]])
+
+
+def test_columns_of_one_name_are_refused():
+    pandas = pytest.importorskip("pandas")
+    twice = pandas.DataFrame([[1, 2], [3, 4]], columns=["a", "a"])
+    for table in (twice, {1: [1, 2], "1": [3, 4]}):
+        with pytest.raises(BadFile, match="columns 1 and 2 are both called '.'; rename one"):
+            as_frame(table)
+
+
+def test_cells_that_hold_arrays_are_as_text():
+    arrays = np.array([np.zeros(2), np.ones(2), None], object)[:-1]
+    frame = as_frame({"a": arrays, "b": [[1], [2, 3]]})
+    assert cells(frame) == {"a": ["[0. 0.]", "[1. 1.]"], "b": ["[1]", "[2, 3]"]}
 
 
 def test_an_arrow_file_whose_offsets_lead_astray_is_refused(tmp_path):

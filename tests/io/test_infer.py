@@ -29,6 +29,9 @@ def only(cells, **options):
         (["1", "2", "3+", "2"] * 15, "category", ("1", "2", "3+")),
         ([1, 2, 3, 4] * 15, "category", ("1", "2", "3", "4")),
         ([True, False] * 30, "binary", ("false", "true")),
+        (["02139", "90210", "02139"] * 20, "binary", ("02139", "90210")),
+        ([20240115, 20240116, 20240117] * 20, "category", ("20240115", "20240116", "20240117")),
+        (["105845656512745123", "7", "8"] * 20, "category", ("7", "8", "105845656512745123")),
     ],
 )
 def test_states(cells, kind, states):
@@ -45,6 +48,8 @@ def test_states(cells, kind, states):
         (["-1.5e-1", "2", "", "7"] * 15, "real", 2),
         ([str(max(0, i - 20) * 10) for i in range(N)], "nonnegative", 0),
         (np.arange(N) % 20 / 4, "nonnegative", 2),
+        (1234567.89 + 1000.01 * np.arange(N), "real", 2),
+        (np.float32(0.1) * np.arange(2, N, dtype=np.float32), "real", 1),
     ],
 )
 def test_numbers(cells, kind, decimals):
@@ -63,6 +68,8 @@ def test_numbers(cells, kind, decimals):
     [
         (["x"] * N, "every cell is x"),
         ([3.5] * N, "every cell is 3.5"),
+        ([20240115] * N, "every cell is 20240115"),
+        ([True] * N, "every cell is true"),
         ([""] * N, "every cell is missing"),
         ([f"p{i}" for i in range(N)], "as an id has"),
         ([str(i) for i in range(N)], "as an id has"),

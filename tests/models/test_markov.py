@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import undirected as un
 from tests.marks import mostly_slow
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import marginals, to_units
@@ -140,3 +141,16 @@ def test_bad_networks_are_refused() -> None:
         markov_network([2] * 2000, [(tuple(range(2000)), np.ones(2))])
     assert len(str(refusal.value)) < 300
     assert jnp.isfinite(Exact()(markov_network([1, 1], [])).log_z)
+
+
+def test_a_variable_of_one_state_is_answered_with_that_state_alone() -> None:
+    """Its second, forbidden state is an affair of the layout."""
+    for said, word in ((1, 0), (["on"], "on")):
+        net = markov_network({"a": said, "b": ["u", "v"]}, {("a", "b"): [[1, 3]]})
+        wanted = {"a": {word: 1.0}, "b": {"u": 0.25, "v": 0.75}}
+        assert un.query(net) == wanted
+        found = un.solve(net)
+        assert found.marginals["a"] == wanted["a"]
+        assert [len(table) for table in found.tables] == [1, 2]
+        assert un.solve(net, "map").state == {"a": word, "b": "v"}
+        assert un.query(net, given={"a": word})["b"] == wanted["b"]

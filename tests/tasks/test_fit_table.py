@@ -36,3 +36,12 @@ def test_what_is_given_makes_a_conditional_model():
 def test_what_cannot_be_given_is_refused(options, words):
     with pytest.raises(UndirectedError, match=words):
         un.fit_table(switches(), **options)
+
+
+def test_a_data_frame_is_answered_under_its_own_index():
+    """pandas matches rows by their index: answers under another one would go to wrong rows."""
+    pandas = pytest.importorskip("pandas")
+    table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
+    model = un.fit_table(table, epochs=2, hidden=2)
+    asked = pandas.DataFrame({"sky": ["dark", None]}, index=["b", "a"])
+    assert list(model.query(asked).index) == ["b", "a"]

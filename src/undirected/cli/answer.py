@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from undirected.cli import console
-from undirected.cli.columns import is_plain, read_by_schema
+from undirected.cli.columns import is_plain, names_other_columns, read_by_schema
 from undirected.core.columns import Column, Kind, Schema, listed
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import check_place
@@ -28,6 +28,7 @@ from undirected.models import ConditionalRBM, Potts
 from undirected.report.images import image_grid, readable_scale
 from undirected.tasks import answer_rows
 from undirected.tasks.conditional_columns import given_and_asked
+from undirected.tasks.query import check_completion
 from undirected.tasks.rows import has_columns
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.words import ColumnAnswer, asked_cells, filled
@@ -192,6 +193,9 @@ def query_table(
     check_writable(*(path for path in (out, completion) if path))
     saved = open_model(folder)
     _check_words(saved, out, completion)
+    if completion is not None:
+        saved.table.check_joint("query: --completion")
+        check_completion("query: --completion", saved.model)
     by_network = method in ("auto", "bp") and saved.network is not None
     values, frame = read_rows(saved, rows, header, grey=by_network and completion is None)
     missing = np.isnan(values)
@@ -204,7 +208,6 @@ def query_table(
     if out is not None:
         _write_answers(saved, out, values, answers, frame)
     if completion is not None:
-        saved.table.check_joint("query: a completion")
         best = answer_rows(saved.model, saved.table.rows(values), method="map", seed=seed)
         _write_rows(saved, completion, saved.table.table(best.values))
     if converged is not None and converged < 1:
@@ -283,14 +286,18 @@ def _write_answers(
     saved: Saved, out: Path, values: np.ndarray, answers: list[ColumnAnswer], frame: Frame | None
 ) -> None:
     """The table with its holes filled: p(1) for a table of 0 and 1, otherwise words and units."""
-    if frame is not None:
+    if frame is not None and saved.has_words:
         write_frame(out, filled(frame.cells, answers, len(frame)), saved.schema)
         return
     found = np.stack(
         [np.asarray(a.mean if a.probabilities is None else a.probabilities[:, 1]) for a in answers],
         1,
     )
-    _write_numbers(out, np.where(np.isnan(values), found, values), saved.names)
+    numbers = np.where(np.isnan(values), found, values).astype(np.float32)
+    if frame is None:
+        _write_numbers(out, numbers, saved.names)
+    else:
+        write_frame(out, {**frame.cells, **dict(zip(saved.names, numbers.T, strict=True))})
 
 
 def _write_rows(saved: Saved, out: Path, values: np.ndarray) -> None:
@@ -367,9 +374,9 @@ def sample_model(
 def read_rows(
     saved: Saved, path: Path, header: bool | None = None, grey: bool = False
 ) -> tuple[np.ndarray, Frame | None]:
-    """Read a table for a model, and give it as it was read too where it has words of its own."""
-    if saved.has_words and saved.schema is not None:
-        return read_by_schema(path, saved.schema, header)
+    """Read a table for a model, and give it as it was read too where it may have more columns."""
+    if saved.has_words or names_other_columns(path, header, saved.names):
+        return read_by_schema(path, schema_of(saved), header)
     return read_for(saved, path, header, grey), None
 
 
@@ -377,7 +384,8 @@ def read_for(
     saved: Saved, path: Path, header: bool | None = None, grey: bool = False
 ) -> np.ndarray:
     """Read a table for a model: its columns in the model's order, found by name where named so."""
-    if (saved.has_words and saved.schema is not None) or not is_plain(path):
+    others = names_other_columns(path, header, saved.names)
+    if saved.has_words or others or not is_plain(path):
         return read_by_schema(path, schema_of(saved), header)[0]
     blocks = [block for block in saved.model.layout.blocks if block.visible]
     discrete = all(block.domain in (Domain.BINARY, Domain.CATEGORICAL) for block in blocks)

@@ -1,5 +1,7 @@
 """The commands and their options. Nothing heavy is imported before a command runs."""
 
+import inspect
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -404,3 +406,12 @@ def data_fetch(
     from undirected.cli.papers import fetch_data
 
     fetch_data(name, as_json)
+
+
+def _unwrapped(text: str | None) -> str:
+    """A docstring with every paragraph on one line, for the terminal to wrap; examples stay."""
+    return re.sub(r"(?<=\S)\n(?=[^\s\[])", " ", inspect.cleandoc(text or ""))
+
+
+for _command in [*app.registered_commands, *data_app.registered_commands]:
+    _command.help = _unwrapped(_command.callback.__doc__) if _command.callback else None

@@ -10,7 +10,7 @@ from undirected.cli.schema_lines import schema_lines
 from undirected.core.cells import as_number, as_word
 from undirected.core.columns import Column, Schema, listed
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.io.delimited import sniff
+from undirected.io.delimited import Rows, sniff
 from undirected.io.frames import Frame, kind_of, read_frame
 from undirected.io.infer import infer_schema, parse_types, zero_one_schema
 from undirected.io.tables import Table, read_table
@@ -126,6 +126,20 @@ def is_plain(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and sniff(path) == ","
 
 
+def names_other_columns(path: Path, header: bool | None, names: list[str]) -> bool:
+    """Whether the first line of a table of 0 and 1 names some columns of these, or these and more.
+
+    Where it names these alone, or none of them, the reader of such tables is enough.
+    """
+    if header is False or kind_of(path) != ".csv" or not (path.is_file() and is_plain(path)):
+        return False
+    _, first = next(iter(Rows(path, ",")), (1, []))
+    first = first[:-1] if first[-1:] == [""] else first
+    if not header and all(as_number(cell) is not None for cell in first):
+        return False
+    return bool(set(first) & set(names)) and set(first) != set(names)
+
+
 def _is_nearly_zero_one(frame: Frame) -> bool:
     """Whether all cells but those of one row, or of one row in a hundred, are 0, 1 or missing.
 
@@ -138,4 +152,4 @@ def _is_nearly_zero_one(frame: Frame) -> bool:
             wrong |= ~(np.isnan(cells) | (cells == 0) | (cells == 1))
         else:
             wrong |= [as_word(cell) not in ("0", "1", "") for cell in cells]
-    return int(wrong.sum()) <= max(1, len(frame) // 100)
+    return len(frame) > 1 and int(wrong.sum()) <= max(1, len(frame) // 100)

@@ -15,6 +15,7 @@ from undirected.cli import console
 from undirected.cli.answer import Saved
 from undirected.cli.restore import SIDE, restore
 from undirected.cli.train import train_with_bar
+from undirected.core.files import check_folder
 from undirected.core.units import log_normaliser
 from undirected.data.corruption import drop_half, threshold
 from undirected.evaluation import Estimate, binary_cross_entropy, error_rate, log_likelihood
@@ -38,6 +39,7 @@ QUERIES = 100
 def run_demo(out: Path, seed: int, as_json: bool) -> None:
     """The whole tour on 5,000 MNIST digits; writes a model folder and a page."""
     started = time.monotonic()
+    check_folder(out)
     out, work = Path(out), Path(out) / "training"
     train, test = _digits()
     console.say(f"{len(train):,} handwritten digits to learn from, {len(test)} held out")

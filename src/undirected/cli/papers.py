@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from undirected.cli import console
+from undirected.core.files import check_folder
 
 
 def list_experiments(as_json: bool) -> None:
@@ -31,6 +32,7 @@ def reproduce_paper(
 
     paths, lines = [], []
     for experiment in registry.find(name):
+        check_folder(out)
         bar = console.Bar(experiment, "%")
 
         def show(event: Event, bar: console.Bar = bar) -> None:

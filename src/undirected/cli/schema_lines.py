@@ -10,7 +10,7 @@ def schema_lines(schema: Schema, rows: int) -> list[str]:
     """The columns one by one, or their kinds where they are many, and those left out."""
     lines = []
     if schema.is_zero_one:
-        return [f"  left out: {name} ({why})" for name, why in schema.dropped.items()]
+        return _left_out(schema)
     width = max(len(name) for name in schema.names[:MOST_LISTED])
     for column in schema.columns[:MOST_LISTED]:
         share = f"{column.missing / rows:.0%}" if rows else f"{column.missing:,}"
@@ -21,7 +21,14 @@ def schema_lines(schema: Schema, rows: int) -> list[str]:
         counts = {k: sum(c.kind == k for c in schema) for k in sorted(schema.kinds)}
         told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         lines.append(f"  ... and {len(schema) - MOST_LISTED} more; in all {told}")
-    return lines + [f"  left out: {name} ({why})" for name, why in schema.dropped.items()]
+    return lines + _left_out(schema)
+
+
+def _left_out(schema: Schema) -> list[str]:
+    dropped = list(schema.dropped.items())
+    lines = [f"  left out: {name} ({why})" for name, why in dropped[:MOST_LISTED]]
+    more = len(dropped) - len(lines)
+    return lines + ([f"  ... and {more:,} more left out"] if more else [])
 
 
 def describe_column(column: Column) -> str:

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,8 @@ def fit_table(
 ) -> None:
     """Fit a model to a table and write its folder; of several processes the first writes."""
     mesh = mesh_of(devices)
+    if wishes.given and settings.model == "auto":
+        settings = replace(settings, model="conditional")
     check_given("fit", settings, wishes.given or ())
     source = rows_to_stream(path, stream) if wishes.are_plain else None
     if source is None:

@@ -27,6 +27,8 @@ def is_nothing(cell: Any) -> bool:
     """Whether a cell is None, NaN, or what pandas has for them."""
     if isinstance(cell, float):
         return cell != cell
+    if getattr(cell, "ndim", 0):  # an array in a cell
+        return False
     # Compared with itself, pandas' NA is neither equal nor unequal.
     return cell is None or str(cell) in ("<NA>", "NaT") or bool(cell != cell)
 
@@ -45,6 +47,8 @@ def as_word(cell: Any) -> str:
         return "" if word.lower() in MISSING_WORDS else word
     if is_missing(cell):
         return ""
+    if getattr(cell, "ndim", 0):
+        return str(cell)
     real = isinstance(cell, float) or getattr(getattr(cell, "dtype", None), "kind", "") == "f"
     if real and float(cell).is_integer() and abs(cell) < 2**53:
         return str(int(cell))

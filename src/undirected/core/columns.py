@@ -135,7 +135,7 @@ class Column:
         found = self.number.get(word)
         if found is None and isinstance(word, str):
             found = self.number.get(word.lower(), self.number.get(as_number(word)))
-        elif found is None:  # a number that was rounded to float32
+        elif found is None and not float(word).is_integer():  # a number that was rounded to float32
             found = self.number.get(float(f"{word:.7g}"))
         if found is None:
             some = ", ".join(self.states[:8]) + (", ..." if self.n_states > 8 else "")
@@ -157,15 +157,22 @@ class Column:
         return value
 
     def _standardised(self, numbers: np.ndarray, place: Place | None) -> np.ndarray:
-        wrong = np.isinf(numbers) | ((numbers < 0) if self.kind == "nonnegative" else False)
+        with np.errstate(over="ignore"):
+            found = ((numbers - self.mean) / self.scale).astype(np.float32)
+        wrong = np.isinf(found) | ((numbers < 0) if self.kind == "nonnegative" else False)
         if wrong.any():
             row = int(np.argmax(wrong))
-            wanted = "a finite number" + (" from 0 on" if self.kind == "nonnegative" else "")
+            where = f"{_at(place, row, self.name)}: {numbers[row]:g}"
+            if numbers[row] < 0 and self.kind == "nonnegative":
+                raise UndirectedError(
+                    f"{where} is not a number from 0 on, as all in this column were; mend it, or "
+                    f"fit with --types {self.name}=real"
+                )
             raise UndirectedError(
-                f"{_at(place, row, self.name)}: {numbers[row]:g} is not {wanted}; mend it, or "
-                f"say --types {self.name}=real"
+                f"{where} is not a finite number, or too large beside the others; mend it, or "
+                "leave it blank to have it answered"
             )
-        return ((numbers - self.mean) / self.scale).astype(np.float32)
+        return found
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,15 @@ def check_place(path: Path) -> None:
         raise PermissionError(f"{path}: its folder may not be written to; choose another")
 
 
+def check_folder(path: Path) -> None:
+    """Make a folder, or refuse a path that cannot be one."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = "this is a file" if Path(path).is_file() else error.strerror or error
+        raise OSError(f"{path}: the folder cannot be made ({why}); choose another") from error
+
+
 @contextmanager
 def locked(folder: Path, what: str) -> Iterator[None]:
     """Hold a folder for one process; the lock goes with the process, however it ends.
@@ -34,7 +43,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
         yield
         return
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    check_folder(folder)
     with open(folder / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

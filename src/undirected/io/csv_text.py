@@ -1,8 +1,9 @@
-"""Comma-separated text as float32 arrays, read a few megabytes at a time."""
+"""Comma-separated text as arrays of numbers, read a few megabytes at a time."""
 
 import csv
 import io
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 
 from undirected.core.cells import parse_float
 from undirected.core.errors import BadFile
@@ -20,6 +21,7 @@ BOM = b"\xef\xbb\xbf"
 MISSING = ("", "NA", "?")  # and whatever float() calls NaN
 NUMBER_BYTES = b"0123456789+-.eE,naN"
 COMMA, NEWLINE = b",\n"
+CODE = re.compile(rb'[,\n"] *0\d')
 SAY_HEADER = "say --header (in Python header=True)"
 
 # The value of a cell of one character or none by the byte before its end, a separator where empty.
@@ -47,7 +49,9 @@ class Source:
         return f"{self.line(row)}, column {column + 1} ({self.names[column]})"
 
 
-def read(path: Path, header: bool | None) -> tuple[Float32[np.ndarray, "rows columns"], Source]:
+def read(
+    path: Path, header: bool | None, dtype: type = np.float32
+) -> tuple[Float[np.ndarray, "rows columns"], Source]:
     """The values of a file, and where they come from."""
     with open(path, "rb") as file:
         end, newlines = _measure(file)
@@ -59,13 +63,14 @@ def read(path: Path, header: bool | None) -> tuple[Float32[np.ndarray, "rows col
         if file.tell() >= end:
             raise BadFile(f"{path}: the file has column names, but no rows")
         columns, rows = len(source.names), 0
-        values = np.empty((min(newlines + 1, end // columns + 1), columns), np.float32)
+        values = np.empty((min(newlines + 1, end // columns + 1), columns), dtype)
         while file.tell() < end:
             chunk = file.read(min(CHUNK, end - file.tell())) + file.readline()
             chunk = chunk.replace(b"\r\n", b"\n").removesuffix(b"\n") + b"\n"
             part = parse(chunk, columns)
             part = parse_slowly(chunk, rows, source) if part is None else part
-            values[rows : rows + len(part)] = part
+            with np.errstate(over="ignore"):  # the caller reports what becomes infinite
+                values[rows : rows + len(part)] = part
             rows += len(part)
     return values[:rows], source
 
@@ -108,6 +113,13 @@ def is_header(cells: list[str], path: Path) -> bool:
     return bool(named)
 
 
+def has_codes(path: Path) -> bool:
+    """Whether a cell begins with a 0 and another digit, as the zip code 02139 does."""
+    with open(path, "rb") as file:
+        lines = iter(lambda: file.read(CHUNK) + file.readline(), b"")
+        return any(CODE.search(b"\n" + chunk) for chunk in lines)
+
+
 def counts(names: list[str]) -> bool:
     """Whether names count 0, 1, 2, ... over three columns or more."""
     return len(names) > 2 and names == [str(i) for i in range(len(names))]
@@ -124,7 +136,7 @@ def clean_names(names: Iterable[str], path: Path) -> list[str]:
     return cleaned
 
 
-def parse(chunk: bytes, columns: int) -> Float32[np.ndarray, "rows columns"] | None:
+def parse(chunk: bytes, columns: int) -> Float[np.ndarray, "rows columns"] | None:
     """The values of whole lines, vectorised; None where there is anything out of the ordinary."""
     chunk = chunk.replace(b", ", b",")
     data = np.frombuffer(chunk, np.uint8)
@@ -138,22 +150,22 @@ def parse(chunk: bytes, columns: int) -> Float32[np.ndarray, "rows columns"] | N
     text = (b"," + text + b",").replace(b",,", b",nan,").replace(b",,", b",nan,")[1:-1]
     if text.translate(None, NUMBER_BYTES):
         return None
-    with warnings.catch_warnings(), np.errstate(over="ignore"):
+    with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)
         try:
-            numbers = np.fromstring(text, sep=",").astype(np.float32)
+            numbers = np.fromstring(text, sep=",")
         except (DeprecationWarning, ValueError):
             return None
     return numbers.reshape(-1, columns) if len(numbers) == len(ends) else None
 
 
-def parse_slowly(chunk: bytes, rows: int, source: Source) -> Float32[np.ndarray, "rows columns"]:
+def parse_slowly(chunk: bytes, rows: int, source: Source) -> Float[np.ndarray, "rows columns"]:
     """The values of whole lines, cell by cell; names the first cell that is wrong.
 
     `rows` came before the chunk; quotes are understood, and spaces around a number.
     """
     lines = _decode(chunk, rows, source)[:-1].split("\n")
-    values = np.empty((len(lines), len(source.names)), np.float32)
+    values = np.empty((len(lines), len(source.names)))
     reader = csv.reader(lines)
     try:
         for row, cells in enumerate(reader):

@@ -62,6 +62,11 @@ class Rows:
                 yield line, [cell.strip() for cell in cells]
                 line = reader.line_num + 1
         except csv.Error as error:
+            if "new-line character" in str(error):
+                raise BadFile(
+                    f"{self.path}, line {line}: a carriage return inside a row; save the file with "
+                    "lines that end in LF or CRLF"
+                ) from error
             raise BadFile(
                 f"{self.path}, line {line}: not a row of cells ({error}); is a quote open?"
             ) from error

@@ -1,13 +1,13 @@
 """Tables of any kind of cell, from files and from data frames, as named columns."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from undirected.core.cells import is_nothing
+from undirected.core.cells import as_word, is_nothing
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, check_place
@@ -100,13 +100,14 @@ def as_frame(table: Any, source: str = "the table") -> Frame:
         table = dict(zip(table.names, table.values.T, strict=True))
     categories: dict[str, tuple[str, ...]] = {}
     if isinstance(table, Mapping):
-        cells = {str(name): _as_cells(column) for name, column in table.items()}
+        names = _distinct(table, source)
+        cells = {n: _as_cells(column, n) for n, column in zip(names, table.values(), strict=True)}
     elif hasattr(table, "column_names"):  # pyarrow
         cells, categories = _from_arrow(table)
     elif hasattr(table, "columns") and hasattr(table, "dtypes"):  # pandas and polars
         cells, categories = _from_data_frame(table)
     else:
-        array = np.asarray(table)
+        array = _array(table)
         if array.ndim != 2:
             raise UndirectedError(
                 f"{source}: got a {type(table).__name__} of shape {array.shape}; pass a data "
@@ -124,6 +125,8 @@ def kind_of(path: Path) -> str:
         suffix = Path(path.stem).suffix.lower() or ".csv"
         suffix = suffix if suffix in TEXT else f"{suffix}.gz"
     if suffix not in READABLE:
+        if path.is_dir():
+            tables.check_there(path)
         raise BadFile(
             f"{path}: unknown kind of table '{suffix}'; wanted {', '.join(READABLE)}, or one of "
             "the first six with .gz"
@@ -162,7 +165,7 @@ def write_frame(path: str | Path, columns: Mapping[str, Any], schema: Schema | N
 def _text(cell: Any) -> str:
     if cell is None or cell != cell:
         return ""
-    return f"{cell:.6g}" if isinstance(cell, float | np.floating) else str(cell)
+    return cell if isinstance(cell, str) else as_word(cell)
 
 
 def _write_arrays(path: Path, columns: Mapping[str, Any]) -> None:
@@ -176,14 +179,20 @@ def _write_arrays(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def _numbers(path: Path, header: bool | None) -> Frame | None:
-    """A comma-separated file of numbers alone, by the reader that is quickest; None for others."""
+    """A comma-separated file of numbers alone, by the reader that is quickest; None for others.
+
+    Digits that are no quantity, because they begin with 0 or are too many for a number, are text.
+    """
     if kind_of(path) != ".csv" or path.suffix.lower() == ".gz":
         return None
     try:
-        values, source = csv_text.read(path, header)
+        values, source = csv_text.read(path, header, np.float64)
     except BadFile:
         return None
-    if len(source.names) < 2 or np.isinf(values).any():
+    if len(source.names) < 2 or (np.abs(values) >= 2**53).any():
+        return None
+    whole = (np.isnan(values) | (values == np.floor(values))).all(0)
+    if whole.any() and csv_text.has_codes(path):
         return None
     values, names = tables.without_blank_columns(values, source)
     cells = {name: values[:, j] for j, name in enumerate(names)}
@@ -210,20 +219,30 @@ def _from_array(array: np.ndarray, names: list[str], path: Path) -> Frame:
 def _from_arrow(table: Any) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
     import pyarrow  # type: ignore[import-not-found]
 
-    names = [str(name) for name in table.column_names]
+    names = _distinct(table.column_names, "the table")
     cells = {n: arrow.cells_of(pyarrow, table.column(i), n) for i, n in enumerate(names)}
     return cells, arrow.categories_of(pyarrow, table, names)
 
 
 def _from_data_frame(table: Any) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
     cells, categories = {}, {}
-    for name in table.columns:
-        column = table[name]
+    for name, own in zip(_distinct(table.columns, "the table"), table.columns, strict=True):
+        column = table[own]
         words = _category_words(column)
         if words:
-            categories[str(name)] = words
-        cells[str(name)] = _as_cells(column)
+            categories[name] = words
+        cells[name] = _as_cells(column, name)
     return cells, categories
+
+
+def _distinct(names: Iterable[Any], source: str) -> list[str]:
+    """Names of columns as text, all different."""
+    words = [str(name) for name in names]
+    for column, name in enumerate(words):
+        if (first := words.index(name)) < column:
+            both = f"{first + 1} and {column + 1}"
+            raise BadFile(f"{source}: columns {both} are both called '{name}'; rename one")
+    return words
 
 
 def _category_words(column: Any) -> tuple[str, ...]:
@@ -233,14 +252,16 @@ def _category_words(column: Any) -> tuple[str, ...]:
         return ()
     try:
         words = found.categories if hasattr(found, "categories") else found.get_categories()
-        return tuple(map(str, words))
+        return tuple(map(as_word, words))
     except Exception:  # polars offers `cat` on every column and refuses on most
         return ()
 
 
-def _as_cells(column: Any) -> np.ndarray:
+def _as_cells(column: Any, name: str) -> np.ndarray:
     """Numbers as an array of numbers, all else as objects with None for what is missing."""
-    array = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    array = column.to_numpy() if hasattr(column, "to_numpy") else _array(column)
+    if array.ndim != 1:
+        raise BadFile(f"the column '{name}' has shape {array.shape}; pass one cell for each row")
     if array.dtype.kind in "buif":
         return array
     if array.dtype.kind in "mM":
@@ -250,6 +271,14 @@ def _as_cells(column: Any) -> np.ndarray:
     if kept and all(type(cell) in (int, float) for cell in kept):
         return np.array([np.nan if is_nothing(cell) else cell for cell in array], np.float64)
     return array
+
+
+def _array(values: Any) -> np.ndarray:
+    """Values as an array; of objects where they are lists of several lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return np.array([*values, None], object)[:-1]
 
 
 def _row_place(source: str | Path) -> Callable[[int, str], str]:

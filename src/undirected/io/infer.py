@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -32,6 +32,7 @@ DATE = re.compile(
     r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}"
 )
 DATES = "dates or times; give what matters of them, such as the month, a column of its own"
+DIGITS = re.compile(r"-?\d+")
 ID_NAME = re.compile(
     r"(.*[_\W])?(id|index|idx|key|uuid|guid|row|nr|no|rownames)|unnamed:? ?\d*", re.I
 )
@@ -132,6 +133,8 @@ def _column(frame: Frame, name: str, kind: str | None, label: bool) -> Column:
     if name in frame.categories and kind in (None, "category"):
         return _declared(frame, name)
     if cells.dtype.kind == "b":
+        if cells.all() == cells.any():
+            raise Left(f"every cell is {as_word(cells[0]).lower()}")
         return Column(name, "binary", ("false", "true"))
     if cells.dtype.kind in "uif":
         return _of_numbers(name, np.asarray(cells, np.float64), kind, label, frame)
@@ -143,8 +146,7 @@ def _column(frame: Frame, name: str, kind: str | None, label: bool) -> Column:
         raise Left("every cell is missing")
     if not odd:
         values = np.array([math.nan if n is None else n for n in numbers])
-        decimals = max(map(_digits, words))
-        return _of_numbers(name, values, kind, label, frame, decimals)
+        return _of_numbers(name, values, kind, label, frame, words)
     if kind in ("real", "nonnegative") or (kind is None and _are_slips(words, odd, there)):
         more = "" if kind else ", as the other cells of the column are"
         raise BadFile(
@@ -197,8 +199,9 @@ def _of_numbers(
     kind: str | None,
     label: bool,
     frame: Frame,
-    decimals: int | None = None,
+    words: Sequence[str] = (),
 ) -> Column:
+    """The column of numbers, which are written as `words` where they are text."""
     there = values[~np.isnan(values)]
     missing = len(values) - len(there)
     if not len(there):
@@ -209,13 +212,13 @@ def _of_numbers(
     found = np.unique(there)
     whole = bool((there == np.floor(there)).all())
     if len(found) == 1:
-        raise Left(f"every cell is {found[0]:g}")
+        raise Left(f"every cell is {as_word(_unrounded(found[0]))}")
     if kind is None:
         kind = _kind_of_numbers(name, there, found, whole, label)
     if kind in ("binary", "category"):
         if len(found) > MOST_STATES or (kind == "binary" and len(found) != 2):
             raise Left(f"it has {len(found)} different numbers, too many for a {kind} column")
-        states = tuple(as_word(float(f"{value:.7g}")) for value in found)
+        states = _number_states(found, words)
         return Column(name, kind, states, missing=missing)  # type: ignore[arg-type]
     if kind == "nonnegative" and found[0] < 0:
         row = int(np.argmax(values < 0))
@@ -227,8 +230,21 @@ def _of_numbers(
     scale = float(np.sqrt(np.mean((there - mean) ** 2)))
     if not (math.isfinite(mean) and 0 < scale < 1e300):
         raise Left(f"its numbers, {found[0]:g} to {found[-1]:g}, cannot be brought to one scale")
-    digits = min(_decimals(there) if decimals is None else decimals, 12)
+    digits = min(max(map(_digits, words)) if words else _decimals(there), 12)
     return Column(name, kind, (), mean, scale, digits, missing)  # type: ignore[arg-type]
+
+
+def _number_states(found: np.ndarray, words: Sequence[str]) -> tuple[str, ...]:
+    """Numbers as words of states; digits alone, as of the zip code 02139, as they are written."""
+    digits = _states(Counter(word for word in words if DIGITS.fullmatch(word)))
+    written = {as_number(word): word for word in digits}
+    return tuple(written.get(float(value)) or as_word(_unrounded(value)) for value in found)
+
+
+def _unrounded(value: float) -> float:
+    """A number as it was before it was, perhaps, rounded to float32."""
+    is_single = float(np.float32(value)) == value and not value.is_integer()
+    return float(f"{value:.7g}") if is_single else float(value)
 
 
 def _kind_of_numbers(
@@ -300,8 +316,11 @@ def _digits(word: str) -> int:
 
 def _decimals(values: np.ndarray) -> int:
     """Digits after the point with which numbers, perhaps rounded to float32, are written."""
+    with np.errstate(over="ignore"):
+        is_single = (values.astype(np.float32) == values).all()
     for digits in range(7):
-        if np.allclose(values, np.round(values, digits), rtol=1e-6, atol=1e-9):
+        rounded = np.round(values, digits)
+        if np.allclose(values, rounded, rtol=1e-6 if is_single else 1e-12, atol=1e-9):
             return digits
     return 6
 

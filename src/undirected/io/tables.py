@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from numpy.lib import format as npy
 
 from undirected.core.errors import BadFile
@@ -169,8 +169,8 @@ def check_there(path: Path) -> None:
 
 
 def without_blank_columns(
-    values: Float32[np.ndarray, "rows columns"], source: csv_text.Source
-) -> tuple[Float32[np.ndarray, "rows columns"], list[str]]:
+    values: Float[np.ndarray, "rows columns"], source: csv_text.Source
+) -> tuple[Float[np.ndarray, "rows columns"], list[str]]:
     """Values and names without a last column that trailing commas made: no name and no value."""
     width = len(source.names)
     while width > 1 and width - 1 in source.nameless and np.isnan(values[:, width - 1]).all():

@@ -131,7 +131,8 @@ def _layout(
     names = list(words)
     said = [None if isinstance(words[name], Integral) else tuple(words[name]) for name in names]
     # A variable of one state has one word; its second, forbidden state gets none of its own.
-    said = [(*s, None) if s is not None and len(s) == 1 else s for s in said]
+    ones = [(0,) if said[i] is None and states[i] == 1 else said[i] for i in range(len(said))]
+    said = [(*s, None) if s is not None and len(s) == 1 else s for s in ones]
     labels = Labels(
         tuple(names[i] for i in order), tuple(said[i] for i in order), tuple(number.tolist())
     )

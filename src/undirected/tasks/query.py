@@ -175,6 +175,8 @@ def answer_rows(
     check_model("query", model)
     mesh = check_mesh("query", mesh, model)
     check_key("query", key, seed)
+    if method == "map":
+        check_completion("query: method 'map'", model)
     values = unit_rows("query", model, rows)
     if method in ("auto", "exact") and is_enumerable(model):
         means, std = enumerated(model).answers(values)
@@ -238,6 +240,15 @@ def _answer_by(
             if old is not None and new is not None:
                 old[open_] = new
     return found
+
+
+def check_completion(caller: str, model: Any) -> None:
+    """Refuse to look for the most probable completion where units hold numbers, not states."""
+    if model.layout.is_continuous.any():
+        raise UndirectedError(
+            f"{caller}: the most probable completion is found of states alone, and a "
+            f"{type(model).__name__} has numbers too; its answers give their means"
+        )
 
 
 SETTLING = SumProduct(iterations=100, tolerance=1e-3)
@@ -408,5 +419,7 @@ def _by_name(
             states = layout.states_of(variable)
             shares = table[variable, : len(states)]
             pairs = zip(states, shares.tolist(), strict=True)
-            found[name] = {state: round(share, 7) for state, share in pairs}
+            found[name] = {
+                state: round(share, 7) for state, share in pairs if state is not None or share
+            }
     return found

@@ -80,7 +80,7 @@ class Solution:
         if self.tables is None:
             raise UndirectedError(f'the task was "{self.task}"; marginals come with task="mar"')
         return {
-            name: dict(zip(words, table.tolist(), strict=True))
+            name: dict(zip(words, table.tolist(), strict=False))
             for name, words, table in zip(self.names, self.words, self.tables, strict=True)
         }
 
@@ -300,10 +300,14 @@ def _solution(
     if states is not None and task == "mmap":
         states = np.array([x if v in asked else -1 for v, x in enumerate(states.tolist())])
     sums = task in ("mar", "pr")
+    tables = found.marginals
+    if tables is not None:  # the forbidden second state of a variable of one has no word
+        pairs = zip(tables, words, strict=True)
+        tables = [t[:1] if own[1:] == (None,) and not t[1:].any() else t for t, own in pairs]
     return Solution(
         task=task,
         names=names,
-        tables=found.marginals,
+        tables=tables,
         states=states,
         log_z=found.value if sums else None,
         log_value=None if sums else found.value,

@@ -66,8 +66,12 @@ class TableModel:
         frame = as_frame(table)
         found = self.answers(self.encode(frame), method=method, seed=seed)
         columns = filled(frame.cells, found, len(frame))
-        framed = hasattr(table, "columns") and hasattr(table, "dtypes")
-        return type(table)(columns) if framed else columns
+        if not (hasattr(table, "columns") and hasattr(table, "dtypes")):
+            return columns
+        answered = type(table)(columns)
+        if hasattr(table, "index"):  # of pandas, by which rows are matched
+            answered.index = table.index
+        return answered
 
     def sample(
         self, count: int, *, given: Any = None, seed: int = 0, sweeps: int = 1000

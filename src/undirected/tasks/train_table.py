@@ -13,6 +13,7 @@ from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
+from undirected.core.memory import available_memory
 from undirected.core.table_units import TableUnits
 from undirected.evaluation import pseudo_log_likelihood
 from undirected.inference import Exact, QueryNetwork, SumProduct
@@ -288,11 +289,22 @@ def _check_settings(settings: Settings, values: np.ndarray) -> None:
         value = getattr(settings, name)
         if value is not None and not 0 < value < np.inf:
             raise UndirectedError(f"fit: {name.replace('_', ' ')} is {value}; pass a number over 0")
+    _check_memory(settings.hidden or 0, values.shape[1])
     if settings.patience is not None and not held_out(values, settings):
         raise UndirectedError(
             f"fit: patience is {settings.patience}, but no rows are held out to judge by, because "
             f"{settings.validation:g} of the rows is fewer than {LEAST_VALID}; raise the share of "
             "validation rows, or leave patience out"
+        )
+
+
+def _check_memory(hidden: int, columns: int) -> None:
+    """Refuse weights that do not fit into memory with their gradient and two means of it."""
+    needed, free = 16.0 * hidden * columns, available_memory()
+    if needed > free:
+        raise UndirectedError(
+            f"fit: hidden is {hidden:,}; learning their weights takes {needed / 1e9:,.1f} GB, of "
+            f"which {free / 1e9:,.1f} are free: pass fewer"
         )
 
 
