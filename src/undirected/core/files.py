@@ -34,7 +34,12 @@ def locked(folder: Path, what: str) -> Iterator[None]:
         yield
         return
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_file():
+        raise NotADirectoryError(f"{folder}: this is a file; name a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"{folder}: cannot be made ({error.strerror or error})") from error
     with open(folder / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
