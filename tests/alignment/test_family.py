@@ -136,5 +136,42 @@ def test_refusals():
         un.fit_family(family(), "ml")
     with pytest.raises(UndirectedError, match="2 letters for 5 states"):
         un.FamilyModel(model.potts, "-A")
-    with pytest.raises(UndirectedError, match="count 0"):
+    with pytest.raises(UndirectedError, match="count is 0"):
         model.sample(0)
+
+
+def test_numbers_that_are_none_are_refused():
+    model = random_family_model(3)
+    counts = [
+        lambda: model.sample(1.5, 1),
+        lambda: model.sample(1, 1.5),
+        lambda: model.contacts(-1),
+        lambda: model.contacts(1.5),
+        lambda: un.potts_log_z(model.potts, betas=2.5),
+        lambda: un.potts_log_z(model.potts, chains=1),
+        lambda: predictive_value(model.contacts(0), np.zeros((3, 3)), 0),
+    ]
+    for call in counts:
+        with pytest.raises(UndirectedError, match="pass a whole number from [012]$"):
+            call()
+    for l2 in (np.nan, -1.0, "small"):
+        with pytest.raises(UndirectedError, match=f"l2 is {l2!r}; pass a number from 0"):
+            un.fit_family(family(20), l2=l2)
+
+
+def test_what_is_of_another_kind_is_refused():
+    with pytest.raises(UndirectedError, match="energies: got a list; pass an Alignment"):
+        random_family_model(3).energies(["ACG"])
+    with pytest.raises(UndirectedError, match="FamilyModel: got a Ising; pass a Potts"):
+        un.FamilyModel(un.Ising.create(3), "-A")
+    with pytest.raises(UndirectedError, match="potts_log_z: got a Ising; pass a Potts"):
+        un.potts_log_z(un.Ising.create(3))
+
+
+@pytest.mark.parametrize("method", ["pseudo-likelihood", "logrise"])
+@pytest.mark.filterwarnings("error")
+def test_steps_that_go_too_far_warn_of_nothing(method):
+    """They have no finite value and are halved."""
+    rows = un.Alignment.of(["ACGU", "ACGA", "GUGU", "GUGA"] * 5, "rna")
+    found = un.fit_family(rows, method, l2=0.0 if method == "pseudo-likelihood" else 0.01)
+    assert np.isfinite(found.potts.couplings).all()

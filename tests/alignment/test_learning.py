@@ -434,8 +434,16 @@ def test_log_z_and_entropy():
     ("settings", "message"),
     [
         (BoltzmannSettings(target=1.0), "target 1.0; pass a correlation between"),
-        (BoltzmannSettings(chains=1), "at least 2 chains"),
-        (BoltzmannSettings(steps=0), "1 step"),
+        (BoltzmannSettings(chains=1), "chains is 1; pass a whole number from 2"),
+        (BoltzmannSettings(chains=50.0), "chains is 50.0; pass a whole number from 2"),
+        (BoltzmannSettings(every=2.5), "every is 2.5; pass a whole number from 1"),
+        (BoltzmannSettings(anew=0), "anew is 0; pass a whole number from 1"),
+        (BoltzmannSettings(rate=np.nan), "rate nan and decay 50.0; pass numbers above 0"),
+        (BoltzmannSettings(decay=0.0), "rate 0.08 and decay 0.0; pass numbers above 0"),
+        (BoltzmannSettings(l2=np.nan), "l2 nan and memory 0.8; pass numbers from 0"),
+        (BoltzmannSettings(floor=-1.0), "floor -1.0, l2 0.0 and memory 0.8; pass numbers from 0"),
+        (BoltzmannSettings(memory=2.0), "memory 2.0; pass numbers from 0, and a memory below 1"),
+        (BoltzmannSettings(steps=0), "steps is 0; pass a whole number from 1"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):
@@ -449,5 +457,5 @@ def test_letters_that_never_occur_need_a_pseudocount():
     single[0] = [0, 0.5, 0.5]
     with pytest.raises(UndirectedError, match="frequency 0.*with a pseudocount"):
         boltzmann_potts(Frequencies(single, data.pairs, 1.0))
-    with pytest.raises(UndirectedError, match="1 betas"):
+    with pytest.raises(UndirectedError, match="betas is 1"):
         un.potts_log_z(random_model(), betas=1)

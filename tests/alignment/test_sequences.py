@@ -33,6 +33,12 @@ def test_packed_files_are_known_by_their_first_bytes(tmp_path, packer):
     assert un.read_fasta(path).sequences == ["AC-U", "GCAU"] and is_fasta(path)
 
 
+@pytest.mark.parametrize("packer", [bytes, gzip.compress], ids=["plain", "gz"])
+def test_a_byte_order_mark_is_no_letter(tmp_path, packer):
+    path = written(tmp_path, packer(b"\xef\xbb\xbf" + FAMILY.encode()))
+    assert is_fasta(path) and un.read_fasta(path).names == ("one/1-4 first", "two")
+
+
 def test_inserts_and_their_dots_are_dropped_but_dots_alone_are_gaps(tmp_path):
     inserts = un.read_fasta(written(tmp_path, ">a\nMK..-L\n>b\nMKwyFL\n"))
     assert inserts.sequences == ["MK-L", "MKFL"]
@@ -48,10 +54,31 @@ def test_the_alphabet_is_found_by_its_letters(letters, wanted):
     assert un.Alignment.of([letters, letters]).letters == wanted
 
 
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        (["ACGU", "ACRN"], "-ACGU"),
+        (["ACGT", "ACGN"], "-ACGT"),
+        (["ACGT", "ACGR"], "-ACDEFGHIKLMNPQRSTVWY"),
+        (["ACGA", "ACGN"], "-ACDEFGHIKLMNPQRSTVWY"),
+        (["MKLU", "MKLV"], "-ACDEFGHIKLMNPQRSTVWY"),
+    ],
+)
+def test_letters_for_any_base_leave_rna_and_dna_what_they_are(rows, wanted):
+    """By the letters of a protein every U would have been one that is not known."""
+    found = un.Alignment.of(rows, unknown="gap")
+    assert found.letters == wanted
+    if wanted == "-ACGU":
+        assert found.sequences == ["ACGU", "AC--"]
+        with pytest.raises(BadFile, match="letter 'R', which is not one of -ACGU"):
+            un.Alignment.of(rows)
+
+
 def test_an_alphabet_of_ones_own():
     assert un.Alignment.of(["HP-", "PPH"], "-HP").states.tolist() == [[1, 2, 0], [2, 2, 1]]
-    with pytest.raises(UndirectedError, match="alphabet 'aa' is unknown; pass auto, protein"):
-        un.Alignment.of(["AA"], "aa")
+    for alphabet in ("aa", None):
+        with pytest.raises(UndirectedError, match=f"alphabet '{alphabet}' is unknown; pass auto, "):
+            un.Alignment.of(["AA"], alphabet)
 
 
 def test_unknown_letters_become_gaps_or_leave():
@@ -66,6 +93,7 @@ def test_unknown_letters_become_gaps_or_leave():
     [
         (">a\nMKL\n>b\nMKLL\n", r"line 3, sequence 'b' has 4 aligned letters.*'a' has 3; align"),
         (">a\nMKL\n>b\nMK\nX\n", r"line 5, sequence 'b' has the letter 'X'.*unknown='gap'"),
+        (">a\nMKL\n>b\nM\tL\n", r"line 4, sequence 'b' has the letter '\\t'"),
         (">a\nMKL\n>b\nMKÄ\n", r"line 4, sequence 'b' has the letter 'Ä'"),
         (">a\nMKL\n>b\n\n", r"line 3, sequence 'b' has no aligned letters"),
         (">a\nmkl\n>b\nmkl\n", r"no aligned letters; lower-case letters are inserts"),
@@ -83,6 +111,8 @@ def test_what_is_wrong_is_told_with_line_and_name(tmp_path, text, message):
 def test_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
         un.read_fasta(tmp_path / "none.fasta")
+    with pytest.raises(IsADirectoryError, match="this is a folder; name a FASTA file"):
+        un.read_fasta(tmp_path)
     assert not is_fasta(tmp_path / "none.fasta")
     assert not is_fasta(written(tmp_path, "a,b\n1,0\n"))
 
@@ -100,6 +130,34 @@ def test_states_and_names_must_suit():
         un.Alignment(np.zeros((2, 3), np.uint8), "-AC", ("a",))
     with pytest.raises(UndirectedError, match="state 3 with an alphabet of 3"):
         un.Alignment(np.full((1, 3), 3, np.uint8), "-AC", ("a",))
+
+
+@pytest.mark.parametrize(
+    "states",
+    [[[0, 1]], np.array([[0.0, 1.0]]), np.array([[0, -1]]), np.array([[True, False]])],
+    ids=["list", "real", "negative", "truth"],
+)
+def test_states_are_whole_numbers_from_0(states):
+    with pytest.raises(UndirectedError, match="Alignment: .*pass an array of whole numbers"):
+        un.Alignment(states, "-AC", ("a",))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ACGU",), "got the text 'ACGU'; pass a list of sequences"),
+        (([1, 2],), "sequence 1 is 1; pass texts"),
+        ((["AC", "AG"], "rna", ["a"]), "1 names for 2 sequences; pass one for each"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(arguments, message):
+    with pytest.raises(UndirectedError, match=f"Alignment.of: {message}"):
+        un.Alignment.of(*arguments)
+
+
+def test_what_is_no_alignment_is_not_written(tmp_path):
+    with pytest.raises(UndirectedError, match="write_fasta: got a str; pass an Alignment"):
+        un.write_fasta(tmp_path / "out.fasta", "ACGU")
 
 
 def test_packed_files_with_wrong_bytes_are_refused(tmp_path):

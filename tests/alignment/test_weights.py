@@ -59,7 +59,12 @@ def test_refusals():
     states = family(20, 4, 3)
     with pytest.raises(UndirectedError, match="pseudocount 2"):
         frequencies(states, 3, pseudocount=2)
-    with pytest.raises(UndirectedError, match=r"weights of shape \(3,\) for 20 sequences"):
+    for bad in (np.array([[300, 1]]), np.array([[-1, 0]]), np.array([[0.5, 1]]), np.zeros(3, int)):
+        with pytest.raises(UndirectedError, match="pass whole numbers from 0 to 255"):
+            un.sequence_weights(bad)
+        with pytest.raises(UndirectedError, match="pass whole numbers from 0 to 2"):
+            frequencies(bad, 3)
+    with pytest.raises(UndirectedError, match=r"weights of shape \(3,\) for 20 rows"):
         frequencies(states, 3, np.ones(3))
     with pytest.raises(UndirectedError, match="fit: 1 sequence, all the same"):
         check_family("fit", states[:1])

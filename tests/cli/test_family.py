@@ -116,11 +116,28 @@ def test_evaluate_and_describe(run, model, tmp_path):  # noqa: F811
         (("fit", "single.fasta", "--out", "m"), "1 sequence, all the same"),
         (("fit", "ragged.fasta", "--out", "m"), "line 3, sequence 'b' has 3 aligned letters"),
         (("fit", "strange.fasta", "--out", "m"), "line 4, sequence 'b' has the letter 'X'"),
+        (("fit", "strange.fasta", "--out", "m"), "`undirected fit`: --unknown gap"),
+        (("fit", "none.fasta", "--out", "m"), "none.fasta: no such file"),
+        (("fit", "none.fa.gz", "--out", "m"), "none.fa.gz: no such file"),
+        (("fit", "empty.fasta", "--out", "m"), "no sequences; a FASTA file has lines >NAME"),
+        (("fit", "bytes.fasta", "--out", "m"), "cannot be read as text"),
+        (("fit", "family.fasta", "--out", "table.csv"), "table.csv: this is a file; name a folder"),
+        (("fit", "family.fasta", "--label", "x"), "--label is not for an alignment; leave it out"),
+        (("fit", "family.fasta", "--learning-rate", 0.1), "--learning-rate is not for"),
+        (("fit", "family.fasta", "--no-stream"), "--stream is not for an alignment"),
+        (("fit", "table.csv", "--target", 0.9), "--target is for an alignment; leave it out"),
+        (("fit", "table.csv", "--unknown", "gap"), "--unknown is for an alignment; leave it out"),
+        (("sample", "model", "--out", "n.fasta", "--header"), "--header is not for an alignment"),
+        (("evaluate", "model", "none.fasta"), "none.fasta: no such file"),
+        (("evaluate", "model", "family.fasta", "--header"), "--header is not for an alignment"),
+        (("evaluate", "model", "empty.fasta"), "no sequences; a FASTA file has lines >NAME"),
     ],
 )
 def test_refusals(run, model, tmp_path, arguments, message):  # noqa: F811
     write_family(tmp_path / "other.fasta", seed=1)
     (tmp_path / "table.csv").write_text("a,b\n1,0\n")
+    (tmp_path / "empty.fasta").write_text("\n")
+    (tmp_path / "bytes.fasta").write_bytes(bytes(range(256)))
     (tmp_path / "single.fasta").write_text(">a\nMKLV\n")
     (tmp_path / "ragged.fasta").write_text(">a\nMKLV\n>b\nMKL\n")
     (tmp_path / "strange.fasta").write_text(">a\nMKLV\n>b\nMKXV\n")

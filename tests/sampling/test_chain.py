@@ -18,16 +18,22 @@ from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.factors import Edges
 from undirected.inference import Exact
-from undirected.models import RBM, FactorGraph, Ising, discrete
+from undirected.models import RBM, FactorGraph, Ising, Potts, discrete, tempered
 from undirected.sampling import (
     BlockGibbs,
+    DiscreteLangevin,
     Energies,
     Gibbs,
     GibbsWithGradients,
+    HammingBall,
     Mean,
     Moments,
+    ParallelTempering,
+    PathAuxiliary,
     States,
+    SwendsenWang,
     Trace,
+    Wolff,
     init_state,
     run_chains,
 )
@@ -494,9 +500,15 @@ def test_new_wiring_of_the_same_shape_does_not_recompile(key):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"samples": 0}, "samples is 0; pass 1 or more"),
-        ({"burn_in": -1}, "burn_in is -1; pass 0 or more"),
-        ({"thin": 0}, "thin is 0; pass 1 or more"),
+        ({"samples": 0}, "samples is 0; pass a whole number from 1"),
+        ({"burn_in": -1}, "burn_in is -1; pass a whole number from 0"),
+        ({"thin": 0}, "thin is 0; pass a whole number from 1"),
+        ({"samples": 1.5}, "samples is 1.5; pass a whole number from 1"),
+        ({"burn_in": 2.0}, "burn_in is 2.0; pass a whole number from 0"),
+        ({"thin": "two"}, "thin is 'two'; pass a whole number from 1"),
+        ({"chains": 0}, "chains is 0; pass a whole number from 1"),
+        ({"chains": -1}, "chains is -1; pass a whole number from 1"),
+        ({"chains": 2.0}, "chains is 2.0; pass a whole number from 1"),
         ({"chains": None}, "needs `chains`"),
         ({"free": np.ones(5, bool)}, "no `free` mask"),
         ({"start": np.zeros((2, 5)), "chains": 3}, r"shape \(2, 5\) and chains is 3"),
@@ -508,6 +520,45 @@ def test_bad_arguments_say_what_to_do(key, change, message):
     arguments = {"start": None, "chains": 2, "samples": 3} | change
     with pytest.raises(UndirectedError, match=message):
         run_chains(BlockGibbs(), rbm(), key=key, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "model", "message"),
+    [
+        ("gibbs", Ising.create(2), r"the kernel is 'gibbs'; pass one such as un.Gibbs\(\)"),
+        (Gibbs, Ising.create(2), "the kernel is <class .*pass one such as"),
+        (BlockGibbs(), RBM, "the model is <class .*pass a model of units"),
+        (BlockGibbs(), 3, "the model is 3; pass a model of units"),
+    ],
+    ids=["text", "class", "class of models", "number"],
+)
+def test_what_is_no_kernel_or_no_model_is_refused(key, kernel, model, message):
+    with pytest.raises(UndirectedError, match=message):
+        run_chains(kernel, model, key=key, chains=2, samples=3)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        SwendsenWang(),
+        Wolff(),
+        PathAuxiliary(2),
+        DiscreteLangevin(),
+        HammingBall(),
+        GibbsWithGradients(),
+        ParallelTempering(GibbsWithGradients(), tempered, (1.0, 0.0)),
+    ],
+    ids=lambda kernel: type(kernel).__name__,
+)
+def test_a_start_that_is_no_state_is_refused(key, kernel):
+    """Such chains stayed at what no model has, and gave it as draws."""
+    binary, three = Ising.create(2), Potts.create(2, 3)
+    for x in ([0.5, 1.0], [7.0, 0.0], [np.nan, 0.0]):
+        with pytest.raises(UndirectedError, match="block 'visible' is no state; pass numbers 0"):
+            run_chains(kernel, binary, np.array(x), key, samples=3)
+    for x in (np.zeros(6), np.ones(6), np.array([0.5, 0.5, 0, 1, 0, 0])):
+        with pytest.raises(UndirectedError, match="no state; pass one 1 in every 3 units"):
+            run_chains(kernel, three, x, key, samples=3)
 
 
 def test_moments_need_potentials(key):

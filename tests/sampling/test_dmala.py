@@ -261,12 +261,18 @@ def test_all_balances_that_adaptation_tries_are_allowed():
 def test_refusals_say_what_is_wrong():
     with pytest.raises(UndirectedError, match="DiscreteLangevin: step_size is 0"):
         DiscreteLangevin(0.0)
-    with pytest.raises(UndirectedError, match="updates 0"):
+    with pytest.raises(UndirectedError, match="updates is 0; pass a whole number from 1"):
         DiscreteLangevin(updates=0)
     with pytest.raises(UndirectedError, match=r"balance is 1\.5"):
         AnyScale(balance=1.5)
     with pytest.raises(UndirectedError, match="tries is 0"):
         MultipleTry(tries=0)
+    with pytest.raises(UndirectedError, match=r"tries is 1\.5; pass a whole number"):
+        MultipleTry(tries=1.5)
+    with pytest.raises(UndirectedError, match="step_size is 'small'; pass a number above 0"):
+        DiscreteLangevin("small")
+    with pytest.raises(UndirectedError, match="updates is nan; pass a whole number"):
+        AnyScale(updates=np.nan)
     case, key = cases.make("dense"), jax.random.key(0)
     with pytest.raises(UndirectedError, match=r"diagonal has 2 entries, the model 5"):
         step(AnyScale(diagonal=(1.0, 1.0)), case.model, np.zeros((3, 5)), np.ones(5, bool), key)

@@ -222,5 +222,6 @@ def test_wrong_models_masks_and_shapes_are_refused(key):
     with pytest.raises(UndirectedError, match="no block 'label'"):
         step(BlockGibbs(order=("label",)), rbm, jnp.zeros((2, 5)), jnp.ones(5, bool), key)
     for kernel in (BlockGibbs, partial(Gibbs)):
-        with pytest.raises(UndirectedError, match="sweeps is 0"):
-            kernel(sweeps=0)
+        for sweeps in (0, 1.5, "two"):
+            with pytest.raises(UndirectedError, match=f"sweeps is {sweeps!r}; pass a whole number"):
+                kernel(sweeps=sweeps)

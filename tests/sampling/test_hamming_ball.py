@@ -120,6 +120,9 @@ def test_compiled_steps_keep_the_conditional():
 def test_refusals_say_what_is_wrong():
     with pytest.raises(UndirectedError, match="radius is 3, block 2"):
         HammingBall(2, 3)
+    for sizes in ({"block": 1.5}, {"radius": 1.5}, {"updates": 1.5}):
+        with pytest.raises(UndirectedError, match=r"is 1\.5; pass a whole number"):
+            HammingBall(**sizes)
     case, key = cases.make("dense"), jax.random.key(0)
     with pytest.raises(UndirectedError, match="HammingBall: the start has shape"):
         HammingBall().init(case.model, jnp.zeros(3), key)

@@ -323,6 +323,25 @@ def test_clamped_units_stay():
         assert (after.x != x).any()
 
 
+def test_ladders_and_counts_that_are_none_are_refused():
+    infinite = (1.0, -np.inf)
+    for betas in ((1.0, np.nan, 0.0), (1.0, np.nan), infinite, 1.0, "falling", ("1", "0"), None):
+        for kernel in (TemperedTransitions, ParallelTempering):
+            with pytest.raises(UndirectedError, match="pass at least two that fall from 1"):
+                kernel(Gibbs(), tempered, betas)
+    with pytest.raises(UndirectedError, match="ladder: count is 2.5; pass a whole number"):
+        ladder(0.5, 2.5)
+    model, key = Ising.create(3), jax.random.key(0)
+    kernel = ParallelTempering(Gibbs(), tempered, (1.0, 0.0))
+    state = kernel.init(model, jnp.zeros((4, 3)), key)
+    for samples in (0, -1, 1.5):
+        with pytest.raises(UndirectedError, match=f"samples is {samples}; pass a whole number"):
+            kernel.log_partition(model, state, key, samples=samples)
+    for counts in ({"rounds": 1.5}, {"steps": 0}):
+        with pytest.raises(UndirectedError, match="; pass a whole number from 1"):
+            kernel.adapted(model, jnp.zeros((4, 3)), key, **counts)
+
+
 def test_ladders():
     assert ladder(0.9, 3) == (1.0, 0.95, 0.9)
     assert respace((1.0, 0.5, 0.0), (0.5, 0.5)) == (1.0, 0.5, 0.0)

@@ -56,3 +56,21 @@ def test_refusals(model, rows, message):
         un.interaction_screening(model, rows)
     with pytest.raises(UndirectedError, match="method 'pl'; pass rise or logrise"):
         un.interaction_screening(un.Ising.create(3), np.zeros((3, 3)), method="pl")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"l2": np.nan}, "l2 is nan; pass a number from 0"),
+        ({"l2": -1}, "l2 is -1; pass a number from 0"),
+        ({"iterations": 0}, "iterations is 0; pass a whole number from 1"),
+        ({"weights": np.ones(3)}, r"weights of shape \(3,\) for 4 rows; pass one a row"),
+        ({"weights": -np.ones(4)}, "none below 0"),
+        ({"weights": np.zeros(4)}, "not all of them 0"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(options, message):
+    """Where they did not stop the search they ended it at its start, which was called a fit."""
+    rows = np.array([[0, 1], [1, 0], [1, 1], [0, 0]])
+    with pytest.raises(UndirectedError, match=message):
+        un.interaction_screening(un.Ising.create(2), rows, **options)

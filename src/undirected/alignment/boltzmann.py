@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.alignment.resuming import Saver
 from undirected.alignment.weights import Frequencies
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.random import uniform
 from undirected.learning.checkpointing import Store
 from undirected.learning.fingerprint import fingerprint
@@ -345,9 +345,19 @@ def _check(found: Frequencies, settings: BoltzmannSettings) -> None:
         raise UndirectedError(
             f"boltzmann_potts: target {settings.target}; pass a correlation between 0 and 1"
         )
-    if settings.chains < 2 or min(settings.every, settings.sweeps, settings.steps) < 1:
+    counts = {name: getattr(settings, name) for name in ("sweeps", "steps", "every", "anew")}
+    check_counts("boltzmann_potts", **counts)
+    check_counts("boltzmann_potts", 2, chains=settings.chains)
+    if not (settings.rate > 0 and settings.decay > 0 and np.isfinite(settings.rate)):
         raise UndirectedError(
-            "boltzmann_potts: pass at least 2 chains, 1 sweep, 1 step, and every 1 step"
+            f"boltzmann_potts: rate {settings.rate} and decay {settings.decay}; pass numbers above "
+            "0"
+        )
+    rest = settings.floor, settings.l2, settings.memory
+    if not (min(rest) >= 0 and np.isfinite(rest).all() and settings.memory < 1):
+        raise UndirectedError(
+            f"boltzmann_potts: floor {settings.floor}, l2 {settings.l2} and memory "
+            f"{settings.memory}; pass numbers from 0, and a memory below 1"
         )
     if (found.single <= 0).any():
         raise UndirectedError(

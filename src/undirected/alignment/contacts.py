@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.files import atomic_write, check_place
 from undirected.models import Potts
 
@@ -50,6 +50,7 @@ def contact_scores(model: Potts, gap: int | None = 0) -> Float[np.ndarray, "L L"
 
 def rank_contacts(scores: Float[np.ndarray, "L L"], separation: int = SEPARATION) -> Contacts:
     """All pairs more than `separation` apart along the chain, best first."""
+    check_counts("contacts", 0, separation=separation)
     i, j = np.triu_indices(len(scores), separation + 1)
     order = np.argsort(-scores[i, j], kind="stable")
     return Contacts(i[order] + 1, j[order] + 1, scores[i, j][order])
@@ -77,6 +78,7 @@ def predictive_value(
         count: how many pairs are looked at, such as L or 2L.
         near: below this distance two positions touch.
     """
+    check_counts("predictive_value", count=count)
     found = distances[contacts.i - 1, contacts.j - 1]
     found = found[~np.isnan(found)][:count]
     if len(found) < count:

@@ -15,7 +15,7 @@ from undirected.alignment.contacts import SEPARATION, Contacts, contact_scores, 
 from undirected.alignment.mean_field import mean_field_potts
 from undirected.alignment.sequences import Alignment, letters_of
 from undirected.alignment.weights import check_family, frequencies, sequence_weights
-from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.errors import BadFile, UndirectedError, check_counts
 from undirected.learning.checkpointing import Store
 from undirected.learning.pairwise import Penalty, fit_pairwise
 from undirected.models import Potts
@@ -48,6 +48,8 @@ class FamilyModel:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.potts, Potts):
+            raise UndirectedError(f"FamilyModel: got a {type(self.potts).__name__}; pass a Potts")
         if len(self.letters) != self.potts.states:
             raise UndirectedError(
                 f"FamilyModel: {len(self.letters)} letters for {self.potts.states} states"
@@ -85,8 +87,7 @@ class FamilyModel:
 
     def sample(self, count: int = 100, sweeps: int = 1000, seed: int = 0) -> Alignment:
         """New sequences, each from a chain of its own that starts at independent positions."""
-        if count < 1 or sweeps < 1:
-            raise UndirectedError(f"sample: count {count}, sweeps {sweeps}; pass 1 at least")
+        check_counts("sample", count=count, sweeps=sweeps)
         x = _draw(self.potts.fields, jnp.asarray(self.potts.coupling_matrix), count, sweeps, seed)
         names = tuple(f"sample_{n + 1}" for n in range(count))
         return Alignment(x, self.letters, names)
@@ -100,6 +101,7 @@ class FamilyModel:
 
     def _states_of(self, alignment: Alignment) -> np.ndarray:
         """States by this model's letters, of as many positions."""
+        _check_alignment("energies", alignment)
         if alignment.letters != self.letters:
             alignment = Alignment.of(alignment.sequences, self.letters, alignment.names)
         if alignment.n_positions != self.n_positions:
@@ -108,6 +110,15 @@ class FamilyModel:
                 f"{self.n_positions} positions; align them to the family"
             )
         return alignment.states
+
+
+def _check_alignment(caller: str, alignment: Any) -> None:
+    """Refuse what is no alignment."""
+    if not isinstance(alignment, Alignment):
+        raise UndirectedError(
+            f"{caller}: got a {type(alignment).__name__}; pass an Alignment, as read_fasta(path) "
+            "or Alignment.of(rows) makes one"
+        )
 
 
 def _draw(fields: Any, couplings: Any, count: int, sweeps: int, seed: int) -> np.ndarray:
@@ -160,11 +171,7 @@ def fit_family(
     """
     if method not in METHODS:
         raise UndirectedError(f"fit_family: method '{method}'; pass one of {', '.join(METHODS)}")
-    if not isinstance(alignment, Alignment):
-        raise UndirectedError(
-            f"fit_family: got a {type(alignment).__name__}; pass an Alignment, as read_fasta(path) "
-            "or Alignment.of(rows) makes one"
-        )
+    _check_alignment("fit_family", alignment)
     check_family("fit_family", alignment.states)
     weights, q = sequence_weights(alignment, identity), alignment.n_states
     notes = {"method": method, "sequences": len(alignment), "effective": float(weights.sum())}

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.alignment.boltzmann import profile_chains
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.models import Potts
 from undirected.ops.dense_potts import EXACT, sweeps
 
@@ -51,8 +51,12 @@ def potts_log_z(model: Potts, betas: int = 1000, chains: int = 500, seed: int = 
         >>> round(found.value, 4), round(found.entropy, 4)
         (4.1589, 4.1589)
     """
-    if betas < 2 or chains < 2:
-        raise UndirectedError(f"potts_log_z: {betas} betas and {chains} chains; pass 2 at least")
+    if not isinstance(model, Potts):
+        raise UndirectedError(
+            f"potts_log_z: got a {type(model).__name__}; pass a Potts, and others to "
+            "un.log_partition"
+        )
+    check_counts("potts_log_z", 2, betas=betas, chains=chains)
     gauge = model.zero_sum()
     couplings = jnp.asarray(gauge.coupling_matrix)
     path = jnp.linspace(0.0, 1.0, betas + 1)

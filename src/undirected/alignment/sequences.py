@@ -22,6 +22,10 @@ ALPHABETS = {
     "dna": "-ACGT",
 }
 """Letters in the order of their states; the gap is state 0."""
+NUCLEIC = {"rna": ("U", "BDHKMNRSVWXY"), "dna": ("T", "N")}
+"""Its own base, and letters for one of several bases: with T most of those are a protein's too."""
+MARK = b"\xef\xbb\xbf"
+"""With which some programs begin a text."""
 DAMAGED = OSError, EOFError, lzma.LZMAError, zlib.error
 """What packed files raise that are cut or have wrong bytes."""
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
@@ -51,6 +55,12 @@ class Alignment:
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        kind = getattr(self.states, "dtype", None)
+        if kind is None or not np.issubdtype(kind, np.integer) or (self.states < 0).any():
+            raise UndirectedError(
+                f"Alignment: states are {self.states!r:.60}; pass an array of whole numbers from "
+                "0, or texts to Alignment.of"
+            )
         if self.states.ndim != 2 or len(self.names) != len(self.states):
             raise UndirectedError(
                 f"Alignment: states of shape {self.states.shape} and {len(self.names)} names; "
@@ -72,6 +82,7 @@ class Alignment:
     ) -> "Alignment":
         """An alignment from texts; the arguments are those of `read_fasta`."""
         known = [f"sequence {i + 1}" for i in range(len(sequences))] if names is None else names
+        _check_texts(sequences, known)
         records = [_Record(n, 0, [(0, s)]) for n, s in zip(known, sequences, strict=True)]
         return _align(records, alphabet, unknown, "Alignment.of")
 
@@ -111,7 +122,8 @@ def read_fasta(path: str | Path, alphabet: str = "auto", unknown: str = "error")
     Args:
         path: a FASTA file, also of gzip, bzip2 or xz.
         alphabet: "protein", "rna", "dna", or the letters themselves with the gap first; "auto"
-            takes RNA or DNA where no other letters occur.
+            takes RNA or DNA where no other letters occur but those for any base: N, and beside U
+            the rest of IUPAC's.
         unknown: what to do with letters that the alphabet does not have, such as X: "error", "gap"
             (take them for gaps) or "drop" (leave out the sequence).
 
@@ -127,6 +139,8 @@ def read_fasta(path: str | Path, alphabet: str = "auto", unknown: str = "error")
         ['AC-U', 'GCAU']
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: this is a folder; name a FASTA file")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     return _align(list(_records(path)), alphabet, unknown, str(path))
@@ -150,6 +164,11 @@ def write_fasta(path: str | Path, alignment: Alignment) -> None:
         >>> path.read_text()
         '>one\nAC-U\n'
     """
+    if not isinstance(alignment, Alignment):
+        raise UndirectedError(
+            f"write_fasta: got a {type(alignment).__name__}; pass an Alignment, as Alignment.of "
+            "makes one of texts"
+        )
     path = Path(path)
     check_place(path)
     rows = zip(alignment.names, alignment.sequences, strict=True)
@@ -168,8 +187,8 @@ def letters_of(alphabet: str) -> str:
     """The letters of an alphabet, by its name or as they are given."""
     if alphabet in ALPHABETS:
         return ALPHABETS[alphabet]
-    good = len(alphabet) > 1 and len(set(alphabet)) == len(alphabet) and alphabet.isascii()
-    if not good or alphabet != alphabet.upper():
+    good = isinstance(alphabet, str) and alphabet.isascii() and alphabet == alphabet.upper()
+    if not good or len(alphabet) < 2 or len(set(alphabet)) < len(alphabet):
         raise UndirectedError(
             f"alphabet '{alphabet}' is unknown; pass auto, {', '.join(ALPHABETS)}, or different "
             "capital letters with the gap first, such as -HP"
@@ -184,7 +203,7 @@ def is_fasta(path: str | Path) -> bool:
         return False
     try:
         with _open(path) as file:
-            return file.read(4096).lstrip().startswith(b">")
+            return file.read(4096).removeprefix(MARK).lstrip().startswith(b">")
     except DAMAGED:
         return False
 
@@ -200,7 +219,7 @@ def _records(path: Path) -> Iterator[_Record]:
     """The sequences of a file, as they stand."""
     try:
         with _open(path) as file:
-            text = file.read().decode()
+            text = file.read().removeprefix(MARK).decode()
     except (*DAMAGED, UnicodeDecodeError) as error:
         raise BadFile(f"{path}: cannot be read as text ({error}); pass a FASTA file") from error
     record = None
@@ -219,6 +238,25 @@ def _records(path: Path) -> Iterator[_Record]:
             record.parts.append((number, line))
     if record is not None:
         yield record
+
+
+def _check_texts(sequences: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse what is no list of texts, each with a name."""
+    if isinstance(sequences, str):
+        raise UndirectedError(
+            f"Alignment.of: got the text '{sequences:.40}'; pass a list of sequences, such as "
+            f"['{sequences:.40}']"
+        )
+    for n, sequence in enumerate(sequences, 1):
+        if not isinstance(sequence, str):
+            raise UndirectedError(
+                f"Alignment.of: sequence {n} is {sequence!r:.40}; pass texts, or integer states to "
+                "Alignment"
+            )
+    if len(names) != len(sequences):
+        raise UndirectedError(
+            f"Alignment.of: {len(names)} names for {len(sequences)} sequences; pass one for each"
+        )
 
 
 def _align(records: list[_Record], alphabet: str, unknown: str, where: str) -> Alignment:
@@ -258,10 +296,11 @@ def _codes(letters: str, inserts: bool) -> UInt8[np.ndarray, "256"]:
 
 
 def _guess(present: Iterable[str]) -> str:
-    """RNA or DNA where nothing else occurs, otherwise protein."""
+    """RNA or DNA where nothing else occurs but letters for any base, otherwise protein."""
     found = {letter for letter in present if letter.isupper()}
-    for name in ("rna", "dna"):
-        if found and found <= set(ALPHABETS[name]):
+    for name, (own, several) in NUCLEIC.items():
+        others = found - set(ALPHABETS[name])
+        if found and (not others or (own in found and others <= set(several))):
             return ALPHABETS[name]
     return ALPHABETS["protein"]
 
@@ -290,8 +329,9 @@ def _unknown_letter(
         for letter in part:
             if table[min(ord(letter), 128)] == UNKNOWN:
                 return BadFile(
-                    f"{_place(where, record, line)} has the letter '{letter}', which is not one of "
-                    f"{letters}; pass another alphabet, or unknown='gap' or 'drop'"
+                    f"{_place(where, record, line)} has the letter {letter!r}, which is not one of "
+                    f"{letters}; pass another alphabet, or unknown='gap' or 'drop' (of "
+                    "`undirected fit`: --unknown gap)"
                 )
     raise AssertionError("a state that is unknown comes from a letter that is")
 

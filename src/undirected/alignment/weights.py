@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, UInt64
 
 from undirected.alignment.sequences import Alignment
 from undirected.core.errors import UndirectedError
-from undirected.learning.pairwise import one_hot
+from undirected.learning.pairwise import check_weights, one_hot
 
 BLOCK = 256
 """Sequences compared at a time with all later ones; their words stay in the cache."""
@@ -39,6 +39,7 @@ def sequence_weights(
     if not 0 < identity <= 1:
         raise UndirectedError(f"sequence_weights: identity {identity}; pass a share from 0 to 1")
     states = np.asarray(getattr(alignment, "states", alignment))
+    _check_states("sequence_weights", states, 256)
     planes, length = _bit_planes(states), states.shape[1]
     # A hair is added so that 0.2 x 5 allows one difference, though 1 - 0.8 is below 0.2 in floats.
     allowed = int((1 - identity) * length + 1e-9)
@@ -118,11 +119,8 @@ def frequencies(
         raise UndirectedError(f"frequencies: pseudocount {pseudocount}; pass a share from 0 to 1")
     states = np.asarray(states)
     w = np.ones(len(states)) if weights is None else np.asarray(weights, float)
-    if w.shape != (len(states),) or not (w >= 0).all() or w.sum() <= 0:
-        raise UndirectedError(
-            f"frequencies: weights of shape {w.shape} for {len(states)} sequences; pass one a "
-            "sequence, none below 0"
-        )
+    check_weights("frequencies", w, len(states))
+    _check_states("frequencies", states, q)
     length, share = states.shape[1], (w / w.sum()).astype(np.float32)
     pairs = _weighted_pairs(states, q, share).reshape(length, q, length, q)
     single = np.einsum("iaia->ia", pairs)
@@ -141,6 +139,16 @@ def _weighted_pairs(states: np.ndarray, q: int, share: np.ndarray) -> Float[np.n
         units = one_hot(states[part], q)
         total += (units * share[part, None]).T @ units
     return total
+
+
+def _check_states(caller: str, states: np.ndarray, q: int) -> None:
+    """Refuse what are no rows of states from 0 to q - 1."""
+    good = states.ndim == 2 and states.size and np.issubdtype(states.dtype, np.integer)
+    if not good or states.min() < 0 or states.max() >= q:
+        raise UndirectedError(
+            f"{caller}: got {states.dtype} of shape {states.shape}; pass whole numbers from 0 to "
+            f"{q - 1}, (sequences, positions)"
+        )
 
 
 def check_family(what: str, states: Sequence | np.ndarray) -> None:

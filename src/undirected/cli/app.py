@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,25 @@ def _family_commands(folder: Path) -> Any:
     from undirected.cli import family
 
     return family
+
+
+FOR_TABLES = [
+    *("header", "types", "drop", "columns", "label", "given", "delimiter", "image"),
+    *("hidden", "components", "epochs", "batch", "learning_rate", "validation", "patience"),
+    *("devices", "stream"),
+]
+"""Options of `fit` that say nothing about an alignment."""
+
+
+def _refuse(context: typer.Context, names: Iterable[str], whose: str) -> None:
+    """Refuse options that were given and would change nothing."""
+    from undirected.core.errors import UndirectedError
+
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = name.replace("_", "-")
+            raise UndirectedError(f"{context.info_name}: --{option} is {whose}; leave it out")
 
 
 def _print_version(wanted: bool) -> None:
@@ -74,6 +94,7 @@ def demo(
 
 @app.command()
 def fit(
+    context: typer.Context,
     table: TableFile,
     out: Annotated[Path, typer.Option(help="Folder to write the model to.")] = Path("model"),
     header: Header = None,
@@ -109,12 +130,12 @@ def fit(
 
     [dim]undirected fit votes.csv --out votes-model[/]
     """
-    from undirected.alignment.sequences import is_fasta
+    from undirected.cli.family import fit_alignment, is_alignment
 
-    if is_fasta(table):
-        from undirected.cli.family import fit_alignment
-
+    if is_alignment(table):
+        _refuse(context, FOR_TABLES, "not for an alignment")
         return fit_alignment(table, out, model, method, target, unknown, seed, fresh, as_json)
+    _refuse(context, ["target", "unknown"], "for an alignment")
     check_choices(model, method)
     from undirected.cli.columns import Wishes
     from undirected.cli.train import Settings, fit_table
@@ -165,6 +186,7 @@ def query(
 
 @app.command()
 def sample(
+    context: typer.Context,
     model: ModelFolder,
     out: Annotated[
         Path, typer.Option(help="Table of samples: .csv, .npy or .npz; of a family: .fasta.")
@@ -190,8 +212,8 @@ def sample(
 
     check_place(out)
     if family := _family_commands(model):
-        refused = {"given": given, "png": png}
-        return family.sample_family(model, out, count, sweeps, refused, seed, as_json)
+        _refuse(context, ["given", "png", "header"], "not for an alignment")
+        return family.sample_family(model, out, count, sweeps, seed, as_json)
     from undirected.cli.answer import sample_model
 
     sample_model(model, out, count, sweeps, given, header, png, seed, as_json, progress)
@@ -219,6 +241,7 @@ def contacts(
 
 @app.command()
 def evaluate(
+    context: typer.Context,
     model: ModelFolder,
     table: TableFile,
     header: Header = None,
@@ -236,6 +259,7 @@ def evaluate(
     """
     check_choice("evaluate: method", method, EVALUATE_METHODS)
     if family := _family_commands(model):
+        _refuse(context, ["header"], "not for an alignment")
         return family.evaluate_family(model, table, method, chains, betas, seed, as_json)
     from undirected.cli.evaluate import evaluate_table
 

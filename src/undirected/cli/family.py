@@ -19,6 +19,13 @@ CHAINS = "chains"
 """The folder of a run by chains that is not at its end."""
 
 
+def is_alignment(path: Path) -> bool:
+    """Whether a file is FASTA by what is in it, or by its name: what lacks in it is told then."""
+    from undirected.alignment.sequences import is_fasta
+
+    return is_fasta(path) or path.name.removesuffix(".gz").endswith(FORMS)
+
+
 def fit_alignment(
     path: Path,
     out: Path,
@@ -133,15 +140,10 @@ def list_contacts(folder: Path, out: Path, separation: int, png: Path | None, js
     console.result(summary, js, lines + ([f"Wrote {png}"] if png else []))
 
 
-def sample_family(
-    folder: Path, out: Path, count: int, sweeps: int, refused: dict[str, Any], seed: int, js: bool
-) -> None:
+def sample_family(folder: Path, out: Path, count: int, sweeps: int, seed: int, js: bool) -> None:
     """Write new sequences as FASTA."""
     from undirected.alignment import load_family, write_fasta
 
-    wrong = [f"--{name}" for name, value in refused.items() if value is not None]
-    if wrong:
-        raise UndirectedError(f"sample: {wrong[0]} is not for an alignment; leave it out")
     name = out.name.removesuffix(".gz")
     if not name.endswith(FORMS):
         raise UndirectedError(
@@ -158,12 +160,12 @@ def evaluate_family(
     folder: Path, path: Path, method: str, chains: int, betas: int, seed: int, js: bool
 ) -> None:
     """Log-likelihood of the sequences of an alignment, with log Z by annealing."""
-    from undirected.alignment import is_fasta, load_family, potts_log_z, read_fasta
+    from undirected.alignment import load_family, potts_log_z, read_fasta
 
     if method == "exact":
         raise UndirectedError("evaluate: log Z of a family is annealed; leave out --method exact")
     family = load_family(folder)
-    if not is_fasta(path):
+    if path.is_file() and not is_alignment(path):
         raise UndirectedError(f"evaluate: {path} is not FASTA; {folder} is a model of an alignment")
     energies = family.energies(read_fasta(path, family.letters))
     found = potts_log_z(family.potts, betas, chains, seed)

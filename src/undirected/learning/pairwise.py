@@ -8,12 +8,13 @@ are integers, and L-BFGS goes to the minimum. NumPy on a CPU, JAX on an accelera
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.learning.lbfgs import Minimum, minimise
 
 OBJECTIVES = ("pseudo-likelihood", "rise", "logrise")
@@ -48,6 +49,11 @@ class Penalty:
     fields: float = 0.01
     couplings: float = 0.01
 
+    def __post_init__(self) -> None:
+        for value in (self.fields, self.couplings):
+            if not isinstance(value, Real) or not 0 <= value < np.inf:
+                raise UndirectedError(f"penalty: l2 is {value!r:.40}; pass a number from 0")
+
 
 def fit_pairwise(
     states: Int[np.ndarray, "N L"],
@@ -76,8 +82,10 @@ def fit_pairwise(
     """
     if objective not in OBJECTIVES:
         raise UndirectedError(f"objective '{objective}' is unknown; pass one of {OBJECTIVES}")
+    check_counts("pairwise", iterations=iterations)
     states = np.asarray(states)
     own = np.ones(len(states)) if weights is None else np.asarray(weights, float)
+    check_weights("pairwise", own, len(states))
     problem = _Problem(states, q, own, objective, penalty or Penalty())
     scale = problem.curvature()
     found = minimise(problem, problem.start(), scale, iterations, tolerance, progress)
@@ -128,7 +136,9 @@ class _Problem:
 
     def __call__(self, at: Pairwise) -> tuple[float, Pairwise]:
         """The value and the gradient."""
-        value, slopes = self._sum(at)
+        # Steps that go too far overflow, have no finite value, and are halved.
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            value, slopes = self._sum(at)
         pull = self.penalty
         value += pull.fields * float((at.fields**2).sum())
         value += 0.5 * pull.couplings * float((at.couplings**2).sum())
@@ -164,6 +174,16 @@ class _Problem:
         both = pairs + pairs.transpose(2, 3, 0, 1)
         keep = (1 - np.eye(length, dtype=np.float32))[:, None, :, None]
         return Pairwise(fields, both * keep)
+
+
+def check_weights(caller: str, weights: Float[np.ndarray, " N"], rows: int) -> None:
+    """Refuse weights that are not one a row, or of which no share can be taken."""
+    good = weights.shape == (rows,) and (weights >= 0).all() and 0 < weights.sum() < np.inf
+    if not good:
+        raise UndirectedError(
+            f"{caller}: weights of shape {weights.shape} for {rows} rows; pass one a row, none "
+            "below 0, and not all of them 0"
+        )
 
 
 def one_hot(states: Int[np.ndarray, "N L"], q: int) -> Float[np.ndarray, "N Lq"]:

@@ -1,6 +1,7 @@
 """What Metropolis-adjusted kernels share: where a chain stands, the loop, adaptation in burn-in."""
 
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.potentials import Potentials, local_fields, values
 from undirected.core.protocols import Info, Lowerable
 from undirected.factors import PottsPairs
@@ -75,11 +76,9 @@ class Adjusted:
 
     def __post_init__(self) -> None:
         name, value = type(self).__name__, getattr(self, self.tuned)
-        if self.updates < 1 or not value > 0:
-            raise UndirectedError(
-                f"{name}: {self.tuned} is {value} and updates {self.updates}; pass a {self.tuned} "
-                "above 0 and at least 1 update"
-            )
+        check_counts(name, updates=self.updates)
+        if not isinstance(value, Real) or not value > 0:
+            raise UndirectedError(f"{name}: {self.tuned} is {value!r:.40}; pass a number above 0")
 
     def reversed(self) -> Self:
         """The kernel itself: it is reversible."""

@@ -4,10 +4,12 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Layout, check_discrete
+from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts
+from undirected.core.layout import Domain, Layout, check_discrete
+from undirected.core.numerics import is_traced
 from undirected.core.potentials import Potentials
 from undirected.core.protocols import Lowerable
 from undirected.core.units import free_variables
@@ -44,7 +46,9 @@ def discrete_start(kernel: str, model: Any, x: Any) -> ChainState:
     """Chains that start at x, of a discrete model that lowers."""
     check_lowerable(kernel, model, "BlockGibbs")
     check_discrete(kernel, *model.layout.blocks)
-    return ChainState(joint_states(kernel, model.layout, x))
+    x = joint_states(kernel, model.layout, x)
+    check_start(kernel, model.layout, x)
+    return ChainState(x)
 
 
 def flat_chains(
@@ -67,5 +71,21 @@ def check_lowerable(kernel: str, model: Any, instead: str) -> None:
 
 def check_sweeps(kernel: str, sweeps: int) -> None:
     """Refuse a step that moves nothing."""
-    if sweeps < 1:
-        raise UndirectedError(f"{kernel}: sweeps is {sweeps}; pass 1 or more")
+    check_counts(kernel, sweeps=sweeps)
+
+
+def check_start(kernel: str, layout: Layout, x: Float[Array, "*chains n"]) -> None:
+    """Refuse what is no state, where moves from state to state would never make one of it."""
+    if is_traced(x):
+        return
+    for block in layout.blocks:
+        part = np.asarray(x[..., block.slice])
+        good, wanted = np.isin(part, (0, 1)).all(), "numbers 0 and 1"
+        if block.domain is Domain.CATEGORICAL:
+            ones = part.reshape(*part.shape[:-1], block.variables, block.states).sum(-1)
+            good, wanted = good and (ones == 1).all(), f"one 1 in every {block.states} units"
+        if not good:
+            raise UndirectedError(
+                f"{kernel}: the start of block '{block.name}' is no state; pass {wanted}, or no "
+                "start and a number of chains"
+            )

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.agreement import told_of_loss
 from undirected.core.diagnostics import ess, rhat
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.progress import Progress
@@ -174,9 +174,9 @@ def run_chains(
         >>> chains.mean.shape, chains.x.shape
         ((3,), (4, 2, 3))
     """
-    for name, value, least in (("samples", samples, 1), ("burn_in", burn_in, 0), ("thin", thin, 1)):
-        if value < least:
-            raise UndirectedError(f"run_chains: {name} is {value}; pass {least} or more")
+    _check_run(kernel, model, chains)
+    check_counts("run_chains", samples=samples, thin=thin)
+    check_counts("run_chains", 0, burn_in=burn_in)
     observers = check_observers(_asked(observe, keep, moments), model, samples)
     start_key, init_key, run_key = jax.random.split(make_key("run_chains", key, seed), 3)
     state = start
@@ -415,6 +415,20 @@ def _halves_agree(
     # Means of `length` independent draws differ by within / length: that is no disagreement.
     between = jnp.concatenate(means).var(0, ddof=1) - within / draws.mean().item()
     return jnp.all(between <= APART * within)
+
+
+def _check_run(kernel: Any, model: Any, chains: int | None) -> None:
+    """Refuse what is no kernel or no model, before either is asked for what it lacks."""
+    if isinstance(kernel, type) or not hasattr(kernel, "step"):
+        raise UndirectedError(
+            f"run_chains: the kernel is {kernel!r:.60}; pass one such as un.Gibbs()"
+        )
+    if isinstance(model, type) or not hasattr(model, "layout"):
+        raise UndirectedError(
+            f"run_chains: the model is {model!r:.60}; pass a model of units, which has a layout"
+        )
+    if chains is not None:
+        check_counts("run_chains", chains=chains)
 
 
 def _starts(

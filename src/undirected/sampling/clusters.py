@@ -29,6 +29,7 @@ from undirected.sampling.base import (
     ChainState,
     Evaluations,
     check_lowerable,
+    check_start,
     check_sweeps,
     joint_states,
 )
@@ -84,7 +85,9 @@ class SwendsenWang:
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]
     ) -> ChainState:
         """Chains that start at x."""
-        return ChainState(joint_states(type(self).__name__, model.layout, x))
+        x = joint_states(type(self).__name__, model.layout, x)
+        check_start(type(self).__name__, model.layout, x)
+        return ChainState(x)
 
     def step(
         self,

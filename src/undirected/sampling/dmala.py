@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.layout import Domain, Layout
 from undirected.core.potentials import Potentials
 from undirected.core.protocols import Lowerable
@@ -185,8 +185,7 @@ class MultipleTry(DiscreteLangevin):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tries < 1:
-            raise UndirectedError(f"MultipleTry: tries is {self.tries}; pass 1 or more")
+        check_counts("MultipleTry", tries=self.tries)
 
     def move(
         self,

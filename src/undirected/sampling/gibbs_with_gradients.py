@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import check_counts
 from undirected.core.layout import Domain, Layout
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Potentials
@@ -46,8 +46,7 @@ class GibbsWithGradients:
     updates: int = 1
 
     def __post_init__(self) -> None:
-        if self.updates < 1:
-            raise UndirectedError(f"GibbsWithGradients: updates is {self.updates}; pass 1 or more")
+        check_counts("GibbsWithGradients", updates=self.updates)
 
     def init(
         self, model: Lowerable, x: Float[Array, "*chains n"], key: Key[Array, ""]

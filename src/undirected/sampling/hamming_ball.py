@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.layout import Domain, Layout
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Potentials, values
@@ -49,10 +49,11 @@ class HammingBall:
     updates: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.radius <= self.block or self.updates < 1:
+        check_counts("HammingBall", block=self.block, radius=self.radius, updates=self.updates)
+        if self.radius > self.block:
             raise UndirectedError(
-                f"HammingBall: radius is {self.radius}, block {self.block} and updates "
-                f"{self.updates}; pass 1 or more of each, and a radius of at most the block"
+                f"HammingBall: radius is {self.radius}, block {self.block}; pass a radius of at "
+                "most the block"
             )
 
     def reversed(self) -> "HammingBall":

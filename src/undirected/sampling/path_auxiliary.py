@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import check_counts
 from undirected.core.layout import Domain, Layout
 from undirected.core.numerics import NEG_INF
 from undirected.core.potentials import Potentials
@@ -52,10 +52,7 @@ class PathAuxiliary(Adjusted):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.length < 1 or self.length != int(self.length):
-            raise UndirectedError(
-                f"PathAuxiliary: length is {self.length}; pass a whole number, 1 or more"
-            )
+        check_counts("PathAuxiliary", length=self.length)
 
     def move(
         self,

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.agreement import told_of_loss
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.layout import Domain, Layout
 from undirected.core.mesh import check_mesh, gather, place, place_chains, use_mesh
 from undirected.core.numerics import is_traced
@@ -72,8 +72,7 @@ class PerturbAndMap:
     persistent: bool = False
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise UndirectedError(f"PerturbAndMap: samples is {self.samples}; pass 1 or more")
+        check_counts("PerturbAndMap", samples=self.samples)
         name = type(self.infer).__name__
         if not getattr(self.infer, "finds_best_state", False):
             raise UndirectedError(

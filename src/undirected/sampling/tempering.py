@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.protocols import Info
 from undirected.core.units import log_normaliser
 from undirected.sampling.base import Evaluations
@@ -20,6 +20,7 @@ MakePath = Callable[[Any], Callable[[Array], Any]]
 
 def ladder(lowest: float, count: int) -> tuple[float, ...]:
     """`count` inverse temperatures, evenly spaced from 1 down to `lowest`, both ends included."""
+    check_counts("ladder", count=count)
     if count < 2 or not lowest < 1:
         raise UndirectedError(
             f"ladder: {count} betas down to {lowest}; pass at least 2 and a lowest below 1"
@@ -45,12 +46,13 @@ def respace(betas: Sequence[float], rates: Sequence[float]) -> tuple[float, ...]
 
 
 def _check_betas(name: str, betas: Sequence[float]) -> tuple[float, ...]:
-    values = tuple(float(beta) for beta in betas)
-    if len(values) < 2 or values[0] != 1 or (np.diff(values) >= 0).any():
+    values = np.asarray(betas)
+    real = values.ndim == 1 and len(values) > 1 and np.issubdtype(values.dtype, np.number)
+    if not real or values[0] != 1 or not (np.diff(values) < 0).all() or values[-1] == -np.inf:
         raise UndirectedError(
-            f"{name}: betas are {values}; pass at least two that fall from 1, as `ladder` does"
+            f"{name}: betas are {betas!r:.80}; pass at least two that fall from 1, as `ladder` does"
         )
-    return values
+    return tuple(values.astype(float).tolist())
 
 
 class TemperedState(eqx.Module):
@@ -252,10 +254,7 @@ class ParallelTempering:
         For the time before the draws: `steps` steps on the ladder as it is, twice as many after
         each of `rounds` respacings. The ends stay.
         """
-        if rounds < 1 or steps < 1:
-            raise UndirectedError(
-                f"parallel tempering: {rounds} rounds of {steps} steps; pass 1 or more of each"
-            )
+        check_counts("parallel tempering", rounds=rounds, steps=steps)
         init_key, key = jax.random.split(key)
         state = self.init(model, jnp.asarray(x), init_key)
         free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
@@ -283,6 +282,7 @@ class ParallelTempering:
         From `samples` more steps. At the last beta, 0, there may be no couplings: log Z is known
         there. Errors are those over chains, of which 4 or more are needed.
         """
+        check_counts("parallel tempering", samples=samples)
         chains = state.x.reshape(-1, state.x.shape[-1]).shape[0]
         p = self.path(model)(jnp.zeros(())).lower()
         coupled = any(np.any(np.asarray(f.weight) != 0) for f in p.factors if f.weight is not None)
