@@ -121,7 +121,10 @@ def test_evaluate_and_describe(run, model, tmp_path):  # noqa: F811
         (("fit", "none.fa.gz", "--out", "m"), "none.fa.gz: no such file"),
         (("fit", "empty.fasta", "--out", "m"), "no sequences; a FASTA file has lines >NAME"),
         (("fit", "bytes.fasta", "--out", "m"), "cannot be read as text"),
-        (("fit", "family.fasta", "--out", "table.csv"), "table.csv: this is a file; name a folder"),
+        (
+            ("fit", "family.fasta", "--out", "table.csv"),
+            "table.csv: the folder cannot be made (this is a file)",
+        ),
         (("fit", "family.fasta", "--label", "x"), "--label is not for an alignment; leave it out"),
         (("fit", "family.fasta", "--learning-rate", 0.1), "--learning-rate is not for"),
         (("fit", "family.fasta", "--no-stream"), "--stream is not for an alignment"),

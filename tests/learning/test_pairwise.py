@@ -112,6 +112,21 @@ def test_a_row_twice_is_a_row_of_twice_the_weight(x64):
     np.testing.assert_allclose(once.at.couplings, often.at.couplings, atol=1e-5)
 
 
+def test_logrise_of_rows_whose_sums_are_smaller_than_a_float():
+    """Three rows in which each position tells all others: at the minimum S_i is e^-155.
+
+    By symmetry couplings there are 2 c between states that occur together and -c between others;
+    the value is -112 c + 504 penalty c^2.
+    """
+    states = (np.arange(3)[:, None] + np.arange(8)) % Q
+    found = fit_pairwise(states, Q, None, "logrise", Penalty(0.01, 0.01), 500, 1e-9)
+    c = 112 / (2 * 504 * 0.01)
+    assert found.converged
+    np.testing.assert_allclose(found.value, -56 * c, rtol=1e-5)
+    values = found.at.couplings[0, states[:, :1], np.arange(1, 8), states[:, 1:]]
+    np.testing.assert_allclose(values, 2 * c, rtol=1e-3)
+
+
 def test_unknown_objective():
     with pytest.raises(UndirectedError, match="objective 'ml' is unknown"):
         fit_pairwise(all_states(), Q, objective="ml")

@@ -7,7 +7,7 @@ are integers, and L-BFGS goes to the minimum. NumPy on a CPU, JAX on an accelera
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -104,6 +104,7 @@ class _Problem:
     ) -> None:
         states, which = np.unique(states, axis=0, return_inverse=True)
         weights = np.bincount(which.ravel(), weights)  # equal for equal rows before any rounding
+        states, weights = states[weights > 0], weights[weights > 0]
         share = (weights / weights.sum()).astype(np.float32)
         self.q, self.penalty, self.objective = q, penalty, objective
         self.length = states.shape[1]
@@ -147,23 +148,19 @@ class _Problem:
         )
 
     def _sum(self, at: Pairwise) -> tuple[float, Pairwise]:
-        value, slopes = self._chunks(at, np.ones(self.length, np.float32))
-        if self.objective == "logrise":
-            # d log S_i = dS_i / S_i: a second pass, in which every position is divided by its own.
-            return float(self.xp.log(value).sum()), self._chunks(at, 1 / value)[1]
-        return float(value.sum()), slopes
-
-    def _chunks(self, at: Pairwise, scale: Any) -> tuple[Any, Pairwise]:
-        """Sums over rows: the objective of every position, and the slopes."""
         usual = at.couplings[self.common]
         fields = (at.fields + usual.sum(0)).reshape(-1)
         matrix = (at.couplings - usual[:, None]).reshape(self.length * self.q, -1)
-        kind = "pseudo-likelihood" if self.objective == "pseudo-likelihood" else "rise"
-        parts = (self.part(*chunk, fields, matrix, scale, kind=kind) for chunk in self.chunks)
-        total = next(parts)
-        for found in parts:
-            total = [a + b for a, b in zip(total, found, strict=True)]
-        return total[0], self._shape(total[1], total[2])
+        at_rows = [(*chunk, fields, matrix) for chunk in self.chunks]
+        kind, logs = self.objective, self.xp.zeros(self.length, np.float32)
+        if kind == "logrise":
+            # d log S_i = dS_i / S_i, with logarithms: a float may be too small to hold S_i.
+            sums = (self.part(*rows, logs, kind="log of rise") for rows in at_rows)
+            kind, logs = "rise", reduce(self.xp.logaddexp, sums)
+        parts = (self.part(*rows, logs, kind=kind) for rows in at_rows)
+        value, *slopes = reduce(lambda a, b: [x + y for x, y in zip(a, b, strict=True)], parts)
+        value = logs if self.objective == "logrise" else value
+        return float(value.sum()), self._shape(*slopes)
 
     def _shape(self, fields: Any, pairs: Any) -> Pairwise:
         """Slopes of symmetric couplings from those of the rows; none within a position."""
@@ -230,11 +227,12 @@ def _sparse_units(states: Int[np.ndarray, "n L"], common: Int[np.ndarray, " L"],
 
 
 def _part(
-    xp: Any, units: Any, states: Any, share: Any, fields: Any, matrix: Any, scale: Any, kind: str
-) -> tuple[Any, Any, Any]:
-    """Objective of every position, and its slopes, of some rows.
+    xp: Any, units: Any, states: Any, share: Any, fields: Any, matrix: Any, logs: Any, kind: str
+) -> Any:
+    """Objective of every position, and its slopes, of some rows; of "log of rise" no slopes.
 
-    A step so long that an exponential overflows has no finite value, and is halved.
+    RISE is divided by exp(logs). A step so long that an exponential overflows has no finite value,
+    and is halved.
     """
     n, length = states.shape
     q = fields.shape[0] // length
@@ -247,8 +245,12 @@ def _part(
         slope = weight * (pull / norm)[..., None]
     else:
         # exp(-(field of the state - mean field of all states)): at the truth its slope vanishes.
-        losses = xp.exp(field @ np.full(q, 1 / q, np.float32) - chosen)
-        pull = losses * scale[None] * share[:, None]
+        exponent = field @ np.full(q, 1 / q, np.float32) - chosen
+        if kind == "log of rise":
+            most = exponent.max(0)
+            return most + xp.log(share @ xp.exp(exponent - most[None]))
+        losses = xp.exp(exponent - logs[None])
+        pull = losses * share[:, None]
         slope = (pull / q)[..., None]
     slope = slope - pull[..., None] * (states[..., None] == np.arange(q)[None, None])
     slope = slope.reshape(n, length * q)
