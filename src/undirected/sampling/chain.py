@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.agreement import told_of_loss
 from undirected.core.diagnostics import ess, rhat
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_offers
 from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.progress import Progress
@@ -174,6 +174,7 @@ def run_chains(
         >>> chains.mean.shape, chains.x.shape
         ((3,), (4, 2, 3))
     """
+    check_offers("run_chains", "kernel", kernel, "Gibbs()", "init", "step")
     for name, value, least in (("samples", samples, 1), ("burn_in", burn_in, 0), ("thin", thin, 1)):
         if value < least:
             raise UndirectedError(f"run_chains: {name} is {value}; pass {least} or more")

@@ -84,8 +84,10 @@ def path_to(model: Any, means: Any = None) -> ModelPath:
 
 def check_model(caller: str, model: Any) -> None:
     """Refuse what has no units of its own."""
-    if not isinstance(model, Model):
+    if isinstance(model, type) or not isinstance(model, Model):
+        kind = type(model).__name__
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
         raise UndirectedError(
-            f"{caller}: got a {type(model).__name__}; pass a model with a layout and an energy, or "
+            f"{caller}: got {what}; pass a model with a layout and an energy, or "
             "for a conditional one model.at(features)"
         )

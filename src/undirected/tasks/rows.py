@@ -132,7 +132,13 @@ def evidence_units(caller: str, model: Any, given: Any) -> Float[np.ndarray, " v
         if name not in table.labels:
             some = ", ".join(map(repr, table.labels[:6])) + (", ..." if len(table) > 6 else "")
             raise UndirectedError(f"{caller}: no column is called {name!r:.40}; got {some}")
-        cells[table.labels.index(name)] = value
+        try:
+            cells[table.labels.index(name)] = np.nan if value is None else value
+        except (TypeError, ValueError) as error:
+            raise UndirectedError(
+                f"{caller}: column {name!r} is given as {value!r:.40}; pass a number: that of its "
+                "state, where it has states"
+            ) from error
     rows = table.to_units(cells, caller)
     if len(rows) != 1:
         raise UndirectedError(f"{caller}: `given` has {len(rows)} rows; pass one")
