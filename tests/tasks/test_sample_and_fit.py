@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import undirected as un
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import NotFinite, UndirectedError
 
 
 @pytest.mark.slow
@@ -167,6 +167,23 @@ def test_what_is_no_kernel_routine_or_model_is_refused_by_name(make, said):
     with pytest.raises(un.UndirectedError) as error:
         make()
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda model: un.query(model, [[1, 0, np.nan]]),
+        lambda model: un.sample(model, 2),
+        un.log_partition,
+        lambda model: un.evaluate(model, [[1, 0, 0]]),
+    ],
+    ids=["query", "sample", "log_partition", "evaluate"],
+)
+def test_parameters_that_are_nan_are_named(verb):
+    """Evidence is not to blame, and neither zeros nor NaN are an answer."""
+    model = un.RBM(np.full((3, 2), np.nan), np.zeros(3), np.zeros(2))
+    with pytest.raises(NotFinite, match="weights of the RBM has NaN; take the model from before"):
+        verb(model)
 
 
 def test_what_is_given_of_a_column_is_a_number():
