@@ -64,7 +64,7 @@ class Batches:
 
     def steps(self, epochs: float) -> int:
         """Number of batches that cover the data so many times."""
-        if not (isinstance(epochs, Real | np.number) and 0 <= epochs < np.inf):
+        if not (isinstance(epochs, Real) and 0 <= float(epochs) < np.inf):
             raise UndirectedError(
                 f"fit: epochs is {epochs!r:.40}; pass a number of passes, 0 or more"
             )

@@ -85,7 +85,8 @@ class NonnegativeBM(eqx.Module):
         bias: Float[Array, " n"],
     ) -> "NonnegativeBM":
         """The model with couplings along the edges of a graph, which may be disconnected."""
-        model = cls(*(1.0 * jnp.asarray(a) for a in (weights, diagonal, bias)), graph)
+        couplings, own, fields = (1.0 * jnp.asarray(a) for a in (weights, diagonal, bias))
+        model = cls(couplings, own, fields, graph)
         model.check()
         return model
 

@@ -137,7 +137,7 @@ def _check_numbers(steps: Any, batch: Any, learning_rate: Any) -> None:
         check_counts("fit", 0, steps=steps)
     if batch is not None:
         check_counts("fit", batch=batch)
-    if not (isinstance(learning_rate, Real | np.number) and 0 < learning_rate < np.inf):
+    if not (isinstance(learning_rate, Real | jax.Array) and 0 < float(learning_rate) < np.inf):
         raise UndirectedError(
             f"fit: learning_rate is {learning_rate!r:.40}; pass a number above 0, such as 2e-3"
         )
