@@ -191,3 +191,17 @@ def test_what_is_given_of_a_column_is_a_number():
     with pytest.raises(un.UndirectedError, match="sample: column 'age' is given as 'old'; pass a"):
         un.sample(model, 2, given={"age": "old"})
     assert un.query(model, given={"ill": 1, "age": None}).keys() == {"age"}
+
+
+def test_columns_of_a_data_frame_in_another_order_are_not_taken_for_each_other():
+    pandas = pytest.importorskip("pandas")
+    model = un.MixedRBM.create({"ill": "binary", "age": "real"}, 1, seed=0)
+    frame = pandas.DataFrame({"age": [1.0, np.nan], "ill": [0.0, 1.0]})
+    with pytest.raises(un.UndirectedError, match="query: the columns are age, ill, those of the m"):
+        un.query(model, frame)
+    assert un.query(model, frame[list(model.table.names)]).table[0].tolist() == [0, 1]
+
+
+def test_save_wants_the_folder_first():
+    with pytest.raises(un.UndirectedError, match="save: folder is a RBM; pass the folder first"):
+        un.save(un.RBM.create(2, 1, seed=0), "folder")
