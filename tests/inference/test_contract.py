@@ -11,7 +11,7 @@ from tests.marks import mostly_slow
 from undirected import inference
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
-from undirected.core.potentials import Status, shift
+from undirected.core.potentials import Beliefs, Status, clamp, shift
 from undirected.inference import (
     MPLP,
     TAP,
@@ -31,7 +31,7 @@ from undirected.inference import (
     TreeReweighted,
     predict,
 )
-from undirected.inference.base import Inference
+from undirected.inference.base import Inference, finished
 from undirected.models import RBM, Ising, NonnegativeBM
 from undirected.sampling import PerturbAndMap
 
@@ -255,6 +255,25 @@ def test_a_relaxation_that_is_no_state_says_so(solver):
     assert int(LinearProgram(solver).decode(frustrated).status) == Status.FRACTIONAL
     plain = Ising.from_spins(jnp.full(3, 1.0), jnp.asarray([0.1, 0.2, -0.1]), loop)
     assert int(LinearProgram(solver)(plain).status) == Status.CONVERGED
+
+
+class OnHost(Inference):
+    """What units are held at and, where they are free, noise: on the host."""
+
+    on_host = True
+
+    def infer(self, p, key):
+        noise = jax.random.uniform(key, p.unary.shape)
+        means = jnp.where(p.evidence > 0, noise if p.held is None else p.held, noise)
+        return Beliefs(means, (), jnp.zeros(()), *finished())
+
+
+def test_instances_on_the_host_have_keys_and_held_values_of_their_own(key):
+    found = OnHost()(shift(ising().lower(), jnp.zeros((3, 4))), key).unary
+    assert len(np.unique(found)) == 12
+    values = jnp.asarray([[1.5, 0.0, 0.0], [2.5, 0.0, 0.0]])
+    held = clamp(nonnegative().lower(), jnp.asarray([True, False, False]), values)
+    np.testing.assert_array_equal(OnHost()(held, key).unary[:, 0], [1.5, 2.5])
 
 
 def test_no_instances_at_all():

@@ -353,6 +353,15 @@ def test_binary_evidence_is_honoured(x64, infer):
     assert float(b.log_z) == pytest.approx(truth.log_z, abs=0.02)
 
 
+@pytest.mark.parametrize("infer", [Susceptibility(), ImprovedSusceptibility()])
+def test_evidence_where_no_unit_is_coupled(infer):
+    model = Ising(jnp.zeros(0), jnp.asarray([1.0, -1.0, 0.5]), from_edges(3, []))
+    found = infer(clamp(model.lower(), jnp.asarray([True, False, True]), jnp.asarray([1, 0, 0])))
+    assert bool(found.converged)
+    np.testing.assert_allclose(found.unary, [1, 1 / (1 + np.e), 0], atol=1e-6)
+    np.testing.assert_allclose(found.log_z, 1 + np.log1p(np.exp(-1)), atol=1e-5)
+
+
 def test_an_rbm_has_tap_beliefs_too(x64, key):
     rbm = RBM.create(4, 3, key, scale=0.3)
     truth = binary_oracle.rbm(rbm.weights, rbm.visible_bias, rbm.hidden_bias)

@@ -74,6 +74,7 @@ def test_batches_of_trees_are_gathered_and_transformed(key):
         ({}, 4, "no rows"),
         ({"x": rows(3), "y": rows(4)}, 2, "3 and 4 rows"),
         (rows(3), 0, "size is 0"),
+        (rows(3), 2.5, "size is 2.5; pass a whole number from 1"),
         ([[0.0, 1.0], [1.0, 0.0]], 1, "np.array"),
     ],
 )

@@ -525,8 +525,8 @@ def test_bad_arguments_say_what_to_do(key, change, message):
 @pytest.mark.parametrize(
     ("kernel", "model", "message"),
     [
-        ("gibbs", Ising.create(2), r"the kernel is 'gibbs'; pass one such as un.Gibbs\(\)"),
-        (Gibbs, Ising.create(2), "the kernel is <class .*pass one such as"),
+        ("gibbs", Ising.create(2), r"kernel is 'gibbs'; pass one such as un.Gibbs\(\)"),
+        (Gibbs, Ising.create(2), "kernel is <class .*pass one such as"),
         (BlockGibbs(), RBM, "the model is <class .*pass a model of units"),
         (BlockGibbs(), 3, "the model is 3; pass a model of units"),
     ],

@@ -93,6 +93,18 @@ def test_columns_of_several_states_answer_as_by_enumeration():
     np.testing.assert_allclose(answer_rows(model, rows).values, wanted, atol=2e-5)
 
 
+def test_a_label_of_two_states_and_a_binary_unit_lack_different_units():
+    """Rows that lack one of the binary units, or the label: two states each, in one batch."""
+    parts = numbers(5, 3), numbers(5), numbers(3)
+    W, b, c = map(np.asarray, parts)
+    model, states = un.RBM(*parts, label_states=2), states_of([1, 1, 1, 2])
+    logs = states @ b + softplus(states @ W + c).sum(1)
+    rows = np.array([[1, np.nan, 0, 0, 1], [1, 0, 0, np.nan, np.nan], [np.nan, 1, 1, 1, 0]])
+    for batch in (rows, rows[::-1]):
+        wanted = np.stack([means(states, logs, row) for row in batch])
+        np.testing.assert_allclose(answer_rows(model, batch).values, wanted, atol=2e-5)
+
+
 def test_rows_with_many_holes_go_elsewhere_and_the_others_stay_exact(monkeypatch):
     parts = frustrated()
     model, truth = un.RBM(*map(jnp.asarray, parts)), oracle.rbm(*parts)

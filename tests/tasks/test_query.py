@@ -121,6 +121,26 @@ def test_contradictions_and_bad_questions_are_refused(net):
         un.query(un.ConditionalRBM.create(3, 2, 2, jax.random.key(0)), [[0, 1, 0]])
 
 
+@pytest.mark.parametrize("verb", [un.query, un.evaluate, un.fit])
+@pytest.mark.parametrize(("states", "said"), [([1, 1, 0], "2 of them"), ([0, 0, 0], "0 of them")])
+def test_rows_of_no_state_are_refused(net, verb, states, said):
+    """Units of one variable of which two are on, or none, stand for no state of it."""
+    model = un.RBM.create(5, 2, label_states=3, seed=0)
+    rows = [[0, 1, 0, 1, 0], [0, 1, *states]]
+    with pytest.raises(UndirectedError, match=f"columns 2 to 4 of row 1 .*{said} are at 1; pass"):
+        verb(model, rows)
+    with pytest.raises(UndirectedError, match="columns 2 to 4 of row 0"):
+        un.sample(model, 2, given=[0, np.nan, *states])
+    some_states_excluded = [0, np.nan, 0, np.nan, np.nan]
+    assert un.query(model, some_states_excluded)[0, 2] == 0
+
+
+def test_what_is_known_of_hidden_variables_is_not_passed_over():
+    for verb in (un.query, un.sample):
+        with pytest.raises(UndirectedError, match="variable 4 is hidden; `given` takes what is kn"):
+            verb(un.RBM.create(4, 2, seed=0), given={0: 1, 4: 1})
+
+
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 100])
 def test_rows_in_chunks_are_all_rows(count):
     rows = np.arange(count * 3, dtype=np.float32).reshape(count, 3)

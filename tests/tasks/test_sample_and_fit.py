@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import undirected as un
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import NotFinite, UndirectedError
 
 
 @pytest.mark.slow
@@ -93,9 +93,115 @@ def un_key():
         ((un.Ising.create(3), np.eye(3), "pcd"), "fit: objective is 'pcd'; pass one such as"),
         ((un.Ising.create(3), np.eye(3), None, 0.1), "fit: optimiser is 0.1; pass one of Optax"),
         ((un.Ising.create(3), np.full((2, 3), np.nan)), "fit: all entries of 2 rows are missing"),
+        ((un.Ising, np.eye(3)), "fit: got the class Ising; pass a model of it"),
+        ((un.Ising.create(3), np.eye(3), un.PseudoLikelihood), "fit: objective is <class"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_at_once(arguments, said):
     with pytest.raises(un.UndirectedError) as error:
         un.fit(*arguments)
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"steps": "2"}, "fit: steps is '2'; pass a whole number from 0"),
+        ({"batch": 0}, "fit: batch is 0; pass a whole number from 1"),
+        ({"batch": "a"}, "fit: batch is 'a'"),
+        ({"learning_rate": "a"}, "fit: learning_rate is 'a'; pass a number above 0"),
+        ({"learning_rate": -0.1}, "fit: learning_rate is -0.1"),
+        ({"epochs": float("inf")}, "fit: epochs is inf"),
+        ({"key": 3}, "fit: key is 3; pass one such as jax.random.key(0), or seed=0"),
+    ],
+)
+def test_numbers_that_say_nothing_are_refused_by_name(options, said):
+    with pytest.raises(un.UndirectedError) as error:
+        un.fit(un.Ising.create(3), np.eye(3), **options)
+    assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("features", "rows", "said"),
+    [
+        (np.eye(3), 3 * np.eye(3), "the value in row 0, column 0 is 3; wanted a number from 0 to"),
+        ("abc", np.eye(3), "features are no table of numbers"),
+        (np.eye(4), np.eye(3), r"features have shape \(4, 4\); pass finite numbers \(rows, 3\)"),
+        (np.full((3, 3), np.nan), np.eye(3), "features are NaN or infinite"),
+    ],
+)
+def test_bad_pairs_of_features_and_rows_are_refused(features, rows, said):
+    with pytest.raises(un.UndirectedError, match=said):
+        un.fit(un.ConditionalRBM.create(3, 2, 3, seed=0), (features, rows), steps=1)
+
+
+def test_parameters_of_numpy_are_learned_without_a_warning(recwarn):
+    model = un.Ising(np.zeros((3, 3)), np.zeros(3))
+    assert np.asarray(un.fit(model, np.eye(3), steps=3, seed=0).model.bias).any()
+    assert not [str(w.message) for w in recwarn]
+
+
+def test_parameters_that_are_whole_numbers_are_not_left_unlearned():
+    model = un.Potts(np.array([[1, 0], [0, 1]]), np.zeros((2, 2)))
+    with pytest.raises(un.UndirectedError, match=r"Potts\.couplings is of int.*pass floats"):
+        un.fit(model, [[1, 0, 1, 0]], steps=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: un.Persistent("gibbs"), "persistent: kernel is 'gibbs'; pass one such as Block"),
+        (lambda: un.ContrastiveDivergence(un.BlockGibbs), "contrastive divergence: kernel is <cl"),
+        (lambda: un.TwoPhase(un.BlockGibbs()), "two-phase: negative is BlockGibbs"),
+        (lambda: un.TwoPhase(un.Exact(), un.Exact), "two-phase: positive is <class"),
+        (lambda: un.sample(un.Ising.create(3), 2, kernel="gibbs"), "sample: kernel is 'gibbs'; p"),
+        (
+            lambda: un.run_chains(un.Gibbs, un.Ising.create(3), chains=2, samples=2),
+            "run_chains: kernel is <class",
+        ),
+        (lambda: un.query(un.RBM, [[1, 0]]), "query: got the class RBM; pass a model with a lay"),
+    ],
+    ids=range(7),
+)
+def test_what_is_no_kernel_routine_or_model_is_refused_by_name(make, said):
+    with pytest.raises(un.UndirectedError) as error:
+        make()
+    assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda model: un.query(model, [[1, 0, np.nan]]),
+        lambda model: un.sample(model, 2),
+        un.log_partition,
+        lambda model: un.evaluate(model, [[1, 0, 0]]),
+    ],
+    ids=["query", "sample", "log_partition", "evaluate"],
+)
+def test_parameters_that_are_nan_are_named(verb):
+    """Evidence is not to blame, and neither zeros nor NaN are an answer."""
+    model = un.RBM(np.full((3, 2), np.nan), np.zeros(3), np.zeros(2))
+    with pytest.raises(NotFinite, match="weights of the RBM has NaN; take the model from before"):
+        verb(model)
+
+
+def test_what_is_given_of_a_column_is_a_number():
+    model = un.MixedRBM.create({"ill": "binary", "age": "real"}, 1, seed=0)
+    with pytest.raises(un.UndirectedError, match="sample: column 'age' is given as 'old'; pass a"):
+        un.sample(model, 2, given={"age": "old"})
+    assert un.query(model, given={"ill": 1, "age": None}).keys() == {"age"}
+
+
+def test_columns_of_a_data_frame_in_another_order_are_not_taken_for_each_other():
+    pandas = pytest.importorskip("pandas")
+    model = un.MixedRBM.create({"ill": "binary", "age": "real"}, 1, seed=0)
+    frame = pandas.DataFrame({"age": [1.0, np.nan], "ill": [0.0, 1.0]})
+    with pytest.raises(un.UndirectedError, match="query: the columns are age, ill, those of the m"):
+        un.query(model, frame)
+    assert un.query(model, frame[list(model.table.names)]).table[0].tolist() == [0, 1]
+
+
+def test_save_wants_the_folder_first():
+    with pytest.raises(un.UndirectedError, match="save: folder is a RBM; pass the folder first"):
+        un.save(un.RBM.create(2, 1, seed=0), "folder")

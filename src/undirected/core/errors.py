@@ -39,6 +39,24 @@ class DataNotFound(FileNotFoundError):
     """A data set is neither in the data folder nor in the cache and could not be downloaded."""
 
 
+def check_offers(caller: str, what: str, value: Any, such_as: str, *methods: str) -> None:
+    """Refuse what lacks a method, and a class where one of its instances is wanted."""
+    if isinstance(value, type) or not all(hasattr(value, method) for method in methods):
+        raise UndirectedError(f"{caller}: {what} is {value!r:.60}; pass one such as {such_as}")
+
+
+def shape_of(caller: str, name: str, value: Any, axes: int | None = None) -> tuple[int, ...]:
+    """The shape of an array; a list, another object or another number of axes is refused."""
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple):
+        raise UndirectedError(
+            f"{caller}: {name} is {value!r:.40}; pass an array, such as jnp.asarray({name}, float)"
+        )
+    if axes is not None and len(shape) != axes:
+        raise UndirectedError(f"{caller}: {name} has shape {shape}; it must be {axes}-dimensional")
+    return shape
+
+
 def check_counts(caller: str, least: int = 1, /, **counts: Any) -> None:
     """Refuse numbers that are not whole, or are below the least."""
     for name, value in counts.items():

@@ -1,7 +1,7 @@
 """Wiring of sparse pairwise models: integer arrays, built vectorised, passed as traced data."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -94,6 +94,14 @@ def _fields(
 ) -> Float[Array, "*batch n"]:
     sent = x[..., graph.source]
     return graph.gather(row(jnp.tile(weight, 2), sent) * sent)
+
+
+def check_graph(caller: str, graph: Any) -> None:
+    """Refuse what is neither a graph nor None."""
+    if graph is not None and not isinstance(graph, Graph):
+        raise UndirectedError(
+            f"{caller}: graph is {graph!r:.40}; pass one such as un.graph.from_edges(n, edges)"
+        )
 
 
 def from_edges(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Graph:

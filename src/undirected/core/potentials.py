@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -128,7 +129,14 @@ def potentials(
             f"potentials: unary has {unary.shape[-1]} entries, the layout has {layout.n} units"
         )
     none, offset = jnp.zeros_like(unary), jnp.asarray(offset, unary.dtype)
-    return Potentials(unary, tuple(factors), none, offset, layout, colours)
+    groups = jax.tree.map(_as_jax, tuple(factors))
+    return Potentials(unary, groups, none, offset, layout, colours)
+
+
+def _as_jax(leaf: Any) -> Any:
+    """Numbers of NumPy as those of JAX, in its precision."""
+    numbers = isinstance(leaf, np.ndarray) and np.issubdtype(leaf.dtype, np.floating)
+    return jnp.asarray(leaf) if numbers else leaf
 
 
 def lowered(caller: str, model: Any) -> Potentials:

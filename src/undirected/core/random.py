@@ -13,6 +13,7 @@ import math
 import platform
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -136,8 +137,20 @@ def make_key(caller: str, key: Key[Array, ""] | None, seed: int | None) -> Key[A
 
 
 def check_key(caller: str, key: Key[Array, ""] | None, seed: int | None) -> None:
-    """Refuse a key together with a seed, and a seed that is no whole number."""
+    """Refuse a key together with a seed, what is no key, and a seed that is no whole number."""
     if key is not None and seed is not None:
         raise UndirectedError(f"{caller}: got both key and seed; pass one of them")
+    if key is not None and not _is_key(key):
+        raise UndirectedError(
+            f"{caller}: key is {key!r:.40}; pass one such as jax.random.key(0), or seed=0"
+        )
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
         raise UndirectedError(f"{caller}: seed is {seed!r:.40}; pass a whole number")
+
+
+def _is_key(key: Any) -> bool:
+    """Whether this is one key, of the newer kind or two words."""
+    if not isinstance(key, jax.Array | np.ndarray):
+        return False
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return key.shape == () if typed else key.ndim == 1 and key.dtype == np.uint32

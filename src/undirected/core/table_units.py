@@ -164,6 +164,13 @@ class TableUnits:
 
     def _checked(self, table: ArrayLike, caller: str) -> Float[np.ndarray, "rows columns"]:
         """The table as floats, refused where a cell is not of its column's kind."""
+        named = tuple(map(str, getattr(table, "columns", ())))  # of a data frame
+        if self.names is not None and named != self.names and set(named) == set(self.names):
+            raise UndirectedError(
+                f"{caller}: the columns are {', '.join(named[:6])}, those of the model "
+                f"{', '.join(self.names[:6])}; pass them in its order: "
+                "rows[list(model.table.names)]"
+            )
         try:
             rows = np.asarray(table, np.float32)
         except (TypeError, ValueError) as error:

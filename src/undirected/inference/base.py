@@ -135,7 +135,9 @@ def _on_host(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> B
         )
     if p.unary.ndim == 1:
         return _judged(routine.infer(p, key))
-    rows = [_on_host(routine, instance(p, i), key) for i in range(len(p.unary))]
+    count = len(p.unary)
+    keys = [None] * count if key is None else jax.random.split(key, count)
+    rows = [_on_host(routine, instance(p, i), keys[i]) for i in range(count)]
     if not rows:
         raise UndirectedError(f"{name}: got potentials of 0 instances; pass at least one")
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
@@ -143,7 +145,9 @@ def _on_host(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> B
 
 def instance(p: Potentials, i: int) -> Potentials:
     """One instance of potentials with a leading batch axis."""
-    return eqx.tree_at(lambda q: (q.unary, q.evidence), p, (p.unary[i], p.evidence[i]))
+    parts = p.unary[i], p.evidence[i], None if p.held is None else p.held[i]
+    none = lambda leaf: leaf is None  # noqa: E731
+    return eqx.tree_at(lambda q: (q.unary, q.evidence, q.held), p, parts, is_leaf=none)
 
 
 def finished(iterations: int = 1) -> tuple[Int[Array, ""], Int[Array, ""]]:

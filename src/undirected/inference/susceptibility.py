@@ -172,7 +172,8 @@ class _Response:
     def match(self, site: Cumulants, response: Response) -> Float[Array, " n"]:
         """Reaction terms that make M_ii the variance (nnbm, 20)."""
         covariance, slope = response
-        own = jnp.maximum(site.variance, jnp.finfo(site.variance.dtype).tiny)
+        # Its square must not be 0: XLA may divide by that at once.
+        own = jnp.maximum(site.variance, jnp.finfo(site.variance.dtype).tiny ** 0.5)
         through = _diagonal(self.p, self.pair, covariance)
         square = _diagonal(self.p, self.pair2, slope)
         return (through + 0.5 * site.third * square / own) / own

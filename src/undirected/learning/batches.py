@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, PyTree
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.mesh import split
 
 
@@ -52,8 +53,7 @@ class Batches:
                 f"batches: the arrays have {' and '.join(map(str, lengths))} rows; "
                 "all must have as many"
             )
-        if self.size < 1:
-            raise UndirectedError(f"batches: size is {self.size}; pass 1 or more")
+        check_counts("batches", size=self.size)
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "size", min(int(self.size), lengths[0]))
 
@@ -64,6 +64,10 @@ class Batches:
 
     def steps(self, epochs: float) -> int:
         """Number of batches that cover the data so many times."""
+        if not (isinstance(epochs, Real) and 0 <= float(epochs) < np.inf):
+            raise UndirectedError(
+                f"fit: epochs is {epochs!r:.40}; pass a number of passes, 0 or more"
+            )
         return int(np.ceil(epochs * self.rows / self.size))
 
     def indices(self, start: int, stop: int) -> Int[np.ndarray, "steps size"]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import jax
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_offers
 from undirected.core.protocols import Info, Kernel, Summable
 from undirected.core.units import random_units
 from undirected.learning.chain_phases import complete, detach, mean_energy, run, visible
@@ -46,6 +46,8 @@ class ContrastiveDivergence:
     start: Literal["data", "random"] = "data"
 
     def __post_init__(self) -> None:
+        name = "contrastive divergence"
+        check_offers(name, "kernel", self.kernel, "BlockGibbs()", "init", "step")
         if self.start not in ("data", "random"):
             raise UndirectedError(
                 f"contrastive divergence: start is {self.start!r}; pass 'data' or 'random'"

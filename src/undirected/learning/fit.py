@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, PyTree
 
 from undirected.core.agreement import agree, any_process, is_first
-from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.errors import NotFinite, UndirectedError, check_counts, check_offers
 from undirected.core.layout import Layout
 from undirected.core.mesh import check_mesh, gather, place
 from undirected.core.protocols import Objective, Optimiser
@@ -122,6 +122,9 @@ def fit(
     """
     mesh = check_mesh("fit", mesh, model)
     _check(model, objective, batches, key)
+    if store is not None:
+        such_as = "io.checkpoint.Checkpoints(folder)"
+        check_offers("fit", "store", store, such_as, "latest", "prepare")
     if snapshots is not None and store is None:
         raise UndirectedError("fit: snapshots are written with checkpoints; pass store= too")
     plan = _Plan(batches, steps, epochs, log_every, validate, validate_every, mode, patience)
@@ -256,14 +259,19 @@ class _Plan:
             raise UndirectedError(
                 f"fit: steps is {self.steps} and epochs {self.epochs}; pass one of them"
             )
-        if self.total < 0:
-            raise UndirectedError(f"fit: {self.total} steps are asked for; pass 0 or more")
+        if self.steps is not None:
+            check_counts("fit", 0, steps=self.steps)
         if self.mode not in ("max", "min"):
             raise UndirectedError(f"fit: mode is {self.mode!r}; pass 'max' or 'min'")
         for name in ("log_every", "validate_every", "patience"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UndirectedError(f"fit: {name} is {value}; pass 1 or more")
+            if value is not None:
+                check_counts("fit", **{name: value})
+        if self.validate is not None and not callable(self.validate):
+            raise UndirectedError(
+                f"fit: validate is {self.validate!r:.40}; pass a function of (model, key) that "
+                "gives a number"
+            )
         if self.validate is None and (self.patience is not None or self.validate_every is not None):
             raise UndirectedError(
                 "fit: patience and validate_every need a validation value; pass validate="
@@ -298,8 +306,13 @@ class _Plan:
         if self.validate is None or not due or run.bad:
             return run
         model = gather(mesh, run.state.model)
-        value = float(self.validate(model, jax.random.fold_in(key, run.step)))
-        return run.judged(agree(mesh, value), self.mode)
+        value = self.validate(model, jax.random.fold_in(key, run.step))
+        if np.ndim(value) or not np.issubdtype(np.result_type(value), np.number):
+            raise UndirectedError(
+                f"fit: validate gave {value!r:.60}; it must give one number, better if "
+                "larger (mode='min': if smaller)"
+            )
+        return run.judged(agree(mesh, float(value)), self.mode)
 
 
 def _start(trainer: Trainer, model: Any, memory: Any, key: Key[Array, ""]) -> Run:
@@ -368,4 +381,6 @@ def _advice(plan: _Plan, run: Run, trainer: Trainer) -> str:
 
 def _as_array(leaf: Any) -> Any:
     """A NumPy or weakly typed leaf as a plain JAX array: trainable, and compiled for once."""
-    return jnp.asarray(leaf, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray) else leaf
+    if not isinstance(leaf, jax.Array | np.ndarray):
+        return leaf
+    return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_offers
 from undirected.core.protocols import Inference, Info, Kernel, Summable
 from undirected.learning.chain_phases import (
     complete,
@@ -56,6 +56,7 @@ class Persistent:
     posterior: Inference | None = None
 
     def __post_init__(self) -> None:
+        check_offers("persistent", "kernel", self.kernel, "BlockGibbs()", "init", "step")
         if min(self.chains, self.steps, self.fill_steps) < 1:
             raise UndirectedError(
                 f"persistent: chains is {self.chains}, steps {self.steps} and fill_steps "

@@ -1,5 +1,6 @@
 """Training steps on the device: one compiled loop, made again with care if it was not finite."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -29,6 +30,7 @@ class TrainState(eqx.Module):
 
 def trainable_leaves(model: PyTree, trainable: PyTree | Callable[[Any], bool]) -> PyTree:
     """True at every inexact array of the model that the filter lets through."""
+    _check_floats(model)
     chosen = eqx.filter(eqx.filter(model, trainable), eqx.is_inexact_array)
     if not jax.tree.leaves(chosen):
         raise UndirectedError(
@@ -36,6 +38,17 @@ def trainable_leaves(model: PyTree, trainable: PyTree | Callable[[Any], bool]) -
             "check the filter passed as trainable"
         )
     return jax.tree.map(lambda leaf: leaf is not None, chosen, is_leaf=lambda leaf: leaf is None)
+
+
+def _check_floats(model: PyTree) -> None:
+    """Refuse parameters of whole numbers, which have no gradient and would stay as they are."""
+    for field in dataclasses.fields(model) if isinstance(model, eqx.Module) else ():
+        value, wanted = getattr(model, field.name), str(field.type)
+        if eqx.is_array(value) and value.dtype.kind in "iub" and "Float[" in wanted:
+            raise UndirectedError(
+                f"fit: {type(model).__name__}.{field.name} is of {value.dtype}, which cannot be "
+                "learned; pass floats, such as jnp.asarray(numbers, float)"
+            )
 
 
 def make_advance(

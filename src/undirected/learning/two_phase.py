@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_offers
 from undirected.core.potentials import Potentials, batch_axes, clamp, inner
 from undirected.core.protocols import Inference, Info, Lowerable, Summable
 from undirected.learning.chain_phases import check_visible, detach, observed, visible
@@ -38,6 +38,11 @@ class TwoPhase:
 
     negative: Inference
     positive: Inference | None = None
+
+    def __post_init__(self) -> None:
+        check_offers("two-phase", "negative", self.negative, "SumProduct()", "__call__")
+        if self.positive is not None:
+            check_offers("two-phase", "positive", self.positive, "SumProduct()", "__call__")
 
     def init(self, model: Any, batch: Float[Array, "rows v"], key: Key[Array, ""]) -> None:
         """Nothing is carried from step to step; the model is checked."""

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError, check_counts
+from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.random import make_key
 from undirected.models.rbm import RBM
 
@@ -38,11 +38,13 @@ class ConditionalRBM(eqx.Module):
     hidden_bias: Float[Array, " H"]
 
     def __check_init__(self) -> None:
-        V, H = jnp.shape(self.visible_bias)[-1], jnp.shape(self.hidden_bias)[-1]
-        X = jnp.shape(self.visible_features)[-1]
+        name = "ConditionalRBM"
+        (V,) = shape_of(name, "visible_bias", self.visible_bias, 1)
+        (H,) = shape_of(name, "hidden_bias", self.hidden_bias, 1)
+        X = shape_of(name, "visible_features", self.visible_features, 2)[1]
         wanted = {"weights": (V, H), "visible_features": (V, X), "hidden_features": (H, X)}
         for name, shape in wanted.items():
-            got = jnp.shape(getattr(self, name))
+            got = shape_of("ConditionalRBM", name, getattr(self, name))
             if got != shape:
                 raise UndirectedError(
                     f"ConditionalRBM: {name} are {got}; with {V} visible, {H} hidden and {X} "
@@ -98,6 +100,7 @@ class ConditionalRBM(eqx.Module):
 
     def at(self, x: Float[Array, " X"]) -> RBM:
         """The RBM over outputs and hiddens given one row of features."""
+        x = jnp.asarray(x)
         if x.shape != (self.n_features,):
             raise UndirectedError(
                 f"ConditionalRBM: features have shape {x.shape}, the model wants "

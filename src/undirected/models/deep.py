@@ -6,6 +6,7 @@ from itertools import pairwise
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, check_counts
@@ -64,6 +65,11 @@ class DeepBM(eqx.Module):
         Returns:
             The model.
         """
+        if isinstance(sizes, str) or not isinstance(sizes, Sequence | np.ndarray):
+            raise UndirectedError(
+                f"DeepBM.create: sizes is {sizes!r:.40}; pass a number of units for each layer, as "
+                "in [784, 100, 50]"
+            )
         check_counts("DeepBM.create", **{f"layer {i}": size for i, size in enumerate(sizes)})
         keys = jax.random.split(make_key("DeepBM.create", key, seed), max(1, len(sizes) - 1))
         pairs = zip(pairwise(sizes), keys, strict=False)

@@ -1,6 +1,7 @@
 """Factor graphs: discrete variables of any number of states, factor groups of any order."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,11 +35,12 @@ def discrete(**blocks: int | tuple[int, int]) -> Layout:
     """
     found, start = [], 0
     for name, size in blocks.items():
-        count, states = size if isinstance(size, tuple) else (size, 2)
-        if count < 1 or states < 2:
+        pair = size if isinstance(size, tuple) and len(size) == 2 else (size, 2)
+        count, states = (n if isinstance(n, Integral) else 0 for n in pair)
+        if count < 1 or states < 2 or isinstance(size, bool):
             raise UndirectedError(
-                f"discrete: block '{name}' has {count} variables of {states} states; pass at "
-                "least 1 variable of at least 2"
+                f"discrete: block '{name}' is {size!r:.40}; pass a number of binary variables, or "
+                "(number, states): at least 1 variable of at least 2"
             )
         binary = states == 2
         stop = start + count * (1 if binary else states)
@@ -96,6 +98,15 @@ class FactorGraph(eqx.Module):
         unary: Float[Array, " n"] | None = None,
     ) -> "FactorGraph":
         """A factor graph; without `unary` no single variable prefers a state."""
+        if not isinstance(layout, Layout):
+            raise UndirectedError(
+                f"FactorGraph.create: layout is {layout!r:.40}; pass one such as un.discrete(x=3)"
+            )
+        if isinstance(factors, Factor) or not all(isinstance(f, Factor) for f in factors):
+            raise UndirectedError(
+                f"FactorGraph.create: factors are {factors!r:.60}; pass a list of groups, such as "
+                "[un.tables(layout, scopes, logs)]"
+            )
         unary = jnp.zeros(layout.n) if unary is None else jnp.asarray(unary, float)
         for factor in factors:
             factor.check(layout)

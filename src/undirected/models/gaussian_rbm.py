@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts
+from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts, shape_of
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
@@ -41,10 +41,14 @@ class GaussianRBM(eqx.Module):
     split_by_units = "weights", "hidden_bias"
 
     def __check_init__(self) -> None:
-        wanted = (jnp.shape(self.visible_mean)[-1], jnp.shape(self.hidden_bias)[-1])
-        if tuple(jnp.shape(self.weights)[-2:]) != wanted:
+        (V,), (H,) = (
+            shape_of("GaussianRBM", name, getattr(self, name), 1)
+            for name in ("visible_mean", "hidden_bias")
+        )
+        wanted, found = (V, H), shape_of("GaussianRBM", "weights", self.weights)
+        if found != wanted:
             raise UndirectedError(
-                f"GaussianRBM: weights are {jnp.shape(self.weights)}, but the means and biases ask "
+                f"GaussianRBM: weights are {found}, but the means and biases ask "
                 f"for {wanted} (visible x hidden)"
             )
         shape = None if self.log_variance is None else jnp.shape(self.log_variance)

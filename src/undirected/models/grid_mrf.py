@@ -1,5 +1,7 @@
 """The cloned grid: an 8-connected Markov random field of hidden states that emit labels."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -70,6 +72,12 @@ class GridMRF(eqx.Module):
         Returns:
             The model.
         """
+        pairs = isinstance(shape, Sequence) and len(shape) == 2
+        if not (pairs and isinstance(clones, Sequence)):
+            raise UndirectedError(
+                f"GridMRF.create: shape is {shape!r:.40} and clones {clones!r:.40}; pass (rows, "
+                "columns) and a number of states for each label, as in (3, 4), (2, 2)"
+            )
         states = sum(clones)
         own = make_key("GridMRF.create", key, seed)
         potentials = scale * jax.random.normal(own, (len(OFFSETS), states, states))

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from undirected.core.errors import UndirectedError, check_counts
-from undirected.core.graph import Graph
+from undirected.core.errors import UndirectedError, check_counts, shape_of
+from undirected.core.graph import Graph, check_graph
 from undirected.core.layout import Block, Layout
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
@@ -43,12 +43,14 @@ class Ising(eqx.Module):
     offset: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
 
     def __check_init__(self) -> None:
-        n = jnp.shape(self.bias)[-1]
+        check_graph("Ising", self.graph)
+        (n,) = shape_of("Ising", "bias", self.bias, 1)
+        found = shape_of("Ising", "weights", self.weights)
         wanted = (n, n) if self.graph is None else (self.graph.n_edges,)
-        if jnp.shape(self.weights) != wanted or (self.graph is not None and self.graph.n != n):
+        if found != wanted or (self.graph is not None and self.graph.n != n):
             where = "no graph" if self.graph is None else f"a graph of {self.graph.n} units"
             raise UndirectedError(
-                f"Ising: weights are {jnp.shape(self.weights)} and biases ({n},) with {where}; "
+                f"Ising: weights are {found} and biases ({n},) with {where}; "
                 f"weights must be {wanted}"
             )
 
@@ -74,6 +76,7 @@ class Ising(eqx.Module):
         With s = 2x - 1: w = 4J, b_i = 2h_i - 2 sum_j J_ij, offset = sum_{i<j} J_ij - sum_i h_i.
         """
         couplings, fields = 1.0 * jnp.asarray(couplings), 1.0 * jnp.asarray(fields)
+        cls(couplings, fields, graph)  # the shapes are checked
         at_units, total = _coupling_sums(couplings, fields, graph)
         bias = 2 * fields - 2 * at_units
         return cls(4 * couplings, bias, graph, total - fields.sum())

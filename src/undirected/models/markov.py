@@ -53,7 +53,7 @@ def markov_network(
     unary, offset = np.zeros(layout.n), 0.0
     unary[first[number[states == 1]]] = NEG_INF
     groups: dict[tuple[int, ...], tuple[list, list]] = {}
-    listed = list(factors.items() if isinstance(factors, Mapping) else factors)
+    listed = _listed(factors)
     place = {name: i for i, name in enumerate(words)}
     for k, (scope, table) in enumerate(listed):
         own = _places(k, place, scope)
@@ -79,6 +79,19 @@ def markov_network(
     return eqx.tree_at(lambda g: g.offset, graph, jnp.asarray(offset, graph.unary.dtype))
 
 
+def _listed(factors: Any) -> list[tuple[Any, ArrayLike]]:
+    """The scopes and tables as pairs."""
+    found = factors.items() if isinstance(factors, Mapping) else factors
+    listed = list(found) if isinstance(found, Iterable) else [found]
+    for pair in listed:
+        if not (isinstance(pair, Sequence) and len(pair) == 2):
+            raise UndirectedError(
+                f"markov_network: factors have the entry {pair!r:.60}; pass {{scope: table}}, or "
+                "pairs (scope, table)"
+            )
+    return listed
+
+
 def _grouped(layout: Layout, groups: dict[tuple[int, ...], tuple[list, list]]) -> list[Factor]:
     """The scopes and tables of every shape as few groups: a program is compiled for each."""
     found: list[Factor] = []
@@ -96,6 +109,11 @@ def _grouped(layout: Layout, groups: dict[tuple[int, ...], tuple[list, list]]) -
 
 def _declared(variables: Any) -> tuple[dict[Hashable, Any], Int[np.ndarray, " m"]]:
     """Names with what was said of their states, and the number of states of each."""
+    if isinstance(variables, str) or not isinstance(variables, Iterable):
+        raise UndirectedError(
+            f"markov_network: variables are {variables!r:.40}; pass {{name: number of states}}, "
+            "{name: [state, ...]}, or a list of numbers of states"
+        )
     pairs = variables.items() if isinstance(variables, Mapping) else enumerate(variables)
     words: dict[Hashable, Any] = dict(pairs)
     if not words:
@@ -104,7 +122,8 @@ def _declared(variables: Any) -> tuple[dict[Hashable, Any], Int[np.ndarray, " m"
     for name, said in words.items():
         count = said if isinstance(said, Integral) else None
         if count is None and isinstance(said, Sequence) and not isinstance(said, str):
-            count = len(said) if len(set(said)) == len(said) else None
+            different = set(said) if all(isinstance(word, Hashable) for word in said) else ()
+            count = len(said) if len(different) == len(said) else None
         if count is None or isinstance(said, bool) or not 1 <= int(count) <= MOST_UNITS:
             raise UndirectedError(
                 f"markov_network: variable {name!r} has states {said!r:.60}; pass a whole number "
@@ -160,7 +179,13 @@ def _logs(
             f"markov_network: factor {k} joins {len(own):,} variables; a table of so many axes "
             "cannot be held: use logical_or, count or another group of the factor graph"
         )
-    weights = np.asarray(table, float)
+    try:
+        weights = np.asarray(table, float)
+    except (TypeError, ValueError) as error:
+        raise UndirectedError(
+            f"markov_network: table {k} is no array of numbers ({error}); pass one weight for each "
+            "joint state of its scope"
+        ) from error
     wanted = tuple(int(states[v]) for v in own)
     if weights.shape != wanted:
         raise UndirectedError(

@@ -8,7 +8,7 @@ from jax.nn import logsumexp, softplus
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
@@ -53,9 +53,12 @@ class MixtureRBM(eqx.Module):
 
     def __check_init__(self) -> None:
         V, H, K = (
-            jnp.shape(a)[-1] for a in (self.visible_bias, self.hidden_bias, self.component_bias)
+            shape_of("MixtureRBM", name, getattr(self, name), 1)[0]
+            for name in ("visible_bias", "hidden_bias", "component_bias")
         )
-        found = jnp.shape(self.weights), jnp.shape(self.components)
+        found = tuple(
+            shape_of("MixtureRBM", name, getattr(self, name)) for name in ("weights", "components")
+        )
         if found != ((V, H), (V, K)):
             raise UndirectedError(
                 f"MixtureRBM: weights are {found[0]} and components {found[1]}, but the biases ask "
@@ -88,6 +91,7 @@ class MixtureRBM(eqx.Module):
         Returns:
             The model: (v - mu)' W (h - 1/2) on top of the mixture, where mu are its means.
         """
+        check_counts("MixtureRBM.from_mixture", 0, n_hidden=n_hidden)
         theta, shares = np.asarray(means, np.float64), np.asarray(log_weights, np.float64)
         if theta.ndim != 2 or shares.shape != theta.shape[:1]:
             raise UndirectedError(

@@ -7,8 +7,8 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from undirected.core import rectified
-from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.graph import Graph, from_edges
+from undirected.core.errors import NotFinite, UndirectedError, shape_of
+from undirected.core.graph import Graph, check_graph, from_edges
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
@@ -43,18 +43,18 @@ class NonnegativeBM(eqx.Module):
     graph: Graph | None = None
 
     def __check_init__(self) -> None:
-        n = jnp.shape(self.bias)[-1]
+        check_graph("NonnegativeBM", self.graph)
+        (n,) = shape_of("NonnegativeBM", "bias", self.bias, 1)
+        found = shape_of("NonnegativeBM", "weights", self.weights)
         wanted = (n, n) if self.graph is None else (self.graph.n_edges,)
-        if jnp.shape(self.weights) != wanted or (self.graph is not None and self.graph.n != n):
+        if found != wanted or (self.graph is not None and self.graph.n != n):
             where = "no graph" if self.graph is None else f"a graph of {self.graph.n} units"
             raise UndirectedError(
-                f"NonnegativeBM: weights are {jnp.shape(self.weights)} and biases ({n},) with "
+                f"NonnegativeBM: weights are {found} and biases ({n},) with "
                 f"{where}; weights must be {wanted}"
             )
-        if jnp.shape(self.diagonal) != (n,):
-            raise UndirectedError(
-                f"NonnegativeBM: diagonal is {jnp.shape(self.diagonal)}, the biases ask for ({n},)"
-            )
+        if (own := shape_of("NonnegativeBM", "diagonal", self.diagonal)) != (n,):
+            raise UndirectedError(f"NonnegativeBM: diagonal is {own}, the biases ask for ({n},)")
         parts = (self.weights, self.diagonal, self.bias)
         if not any(isinstance(a, Tracer) for a in parts):
             _check_values(*(np.asarray(a) for a in parts))
@@ -62,7 +62,7 @@ class NonnegativeBM(eqx.Module):
     @classmethod
     def from_matrix(cls, matrix: Float[Array, "n n"], bias: Float[Array, " n"]) -> "NonnegativeBM":
         """The dense model of a symmetric copositive matrix, w_ii on its diagonal."""
-        matrix = jnp.asarray(matrix)
+        matrix = 1.0 * jnp.asarray(matrix)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
             raise UndirectedError(f"NonnegativeBM: the matrix is {matrix.shape}; pass (n, n)")
         gap = np.abs(np.asarray(matrix - matrix.T))
@@ -72,7 +72,7 @@ class NonnegativeBM(eqx.Module):
                 f"NonnegativeBM: couplings are not symmetric: w[{i}, {j}] is {matrix[i, j]:.6g}, "
                 f"w[{j}, {i}] is {matrix[j, i]:.6g}; pass (w + w.T) / 2"
             )
-        model = cls(_without_diagonal(matrix), jnp.diagonal(matrix), jnp.asarray(bias))
+        model = cls(_without_diagonal(matrix), jnp.diagonal(matrix), 1.0 * jnp.asarray(bias))
         model.check()
         return model
 
@@ -85,7 +85,8 @@ class NonnegativeBM(eqx.Module):
         bias: Float[Array, " n"],
     ) -> "NonnegativeBM":
         """The model with couplings along the edges of a graph, which may be disconnected."""
-        model = cls(jnp.asarray(weights), jnp.asarray(diagonal), jnp.asarray(bias), graph)
+        couplings, own, fields = (1.0 * jnp.asarray(a) for a in (weights, diagonal, bias))
+        model = cls(couplings, own, fields, graph)
         model.check()
         return model
 

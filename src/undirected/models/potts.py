@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
-from undirected.core.errors import UndirectedError
-from undirected.core.graph import Graph, complete
+from undirected.core.errors import UndirectedError, check_counts, shape_of
+from undirected.core.graph import Graph, check_graph, complete
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials, values
@@ -45,6 +45,9 @@ class Potts(eqx.Module):
         graph: Graph | None = None,
         offset: float | Float[Array, ""] = 0.0,
     ) -> None:
+        shape_of("Potts", "couplings", couplings)
+        shape_of("Potts", "fields", fields, 2)
+        check_graph("Potts", graph)
         self.couplings, self.fields = couplings, fields
         self.graph = complete(fields.shape[0]) if graph is None else graph
         self.offset = jnp.asarray(offset, float)
@@ -68,6 +71,7 @@ class Potts(eqx.Module):
             states: the number of states of each variable.
             shared: whether all edges have the same couplings.
         """
+        check_counts("Potts.create", states=states)
         where = graph if isinstance(graph, Graph) else complete(graph)
         shape = (states, states) if shared else (where.n_edges, states, states)
         return cls(jnp.zeros(shape), jnp.zeros((where.n, states)), where)
@@ -75,12 +79,23 @@ class Potts(eqx.Module):
     @classmethod
     def standard(cls, graph: Graph, states: int, coupling: float) -> "Potts":
         """The Potts model of physics: `coupling` for every edge whose ends agree, no fields."""
+        if not isinstance(graph, Graph):
+            raise UndirectedError(
+                f"Potts.standard: graph is {graph!r:.40}; pass one such as un.graph.grid(3, 3)"
+            )
+        check_counts("Potts.standard", states=states)
         return cls(coupling * jnp.eye(states), jnp.zeros((graph.n, states)), graph)
 
     @classmethod
     def dense(cls, fields: ArrayLike, couplings: ArrayLike) -> "Potts":
         """Every pair joined: `fields` (n, q), and J_ij[a, b] is `couplings[i, a, j, b]`, i < j."""
-        n = np.shape(fields)[0]
+        shape = np.shape(fields)
+        if len(shape) != 2 or np.shape(couplings) != shape + shape:
+            raise UndirectedError(
+                f"Potts.dense: fields are {shape} and couplings {np.shape(couplings)}; pass (n, q) "
+                "and (n, q, n, q)"
+            )
+        n = shape[0]
         first, second = np.triu_indices(n, 1)
         tables = np.asarray(couplings, np.float32)[first, :, second]
         return cls(jnp.asarray(tables), jnp.asarray(fields, float))

@@ -1,9 +1,11 @@
 """Quadratic energies of named binary variables or spins, as a factor graph that keeps the names."""
 
 from collections.abc import Hashable, Mapping
+from numbers import Real
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -38,6 +40,14 @@ def quadratic_model(
         >>> un.query(model, given={"b": 0})
         {'a': {0: 0.2689414, 1: 0.7310586}}
     """
+    if not (isinstance(linear, Mapping) and isinstance(quadratic or {}, Mapping)):
+        raise UndirectedError(
+            f"quadratic_model: got {linear!r:.40} and {quadratic!r:.40}; pass {{variable: a}} and "
+            "{(variable, variable): b}"
+        )
+    numbers = [*linear.values(), *(quadratic or {}).values(), offset]
+    if strange := [x for x in numbers if not isinstance(x, Real | np.ndarray | jax.Array)]:
+        raise UndirectedError(f"quadratic_model: {strange[0]!r:.40} is no number; pass numbers")
     place = {name: i for i, name in enumerate(linear)}
     pairs = dict(quadratic or {})
     ends = np.asarray([_ends(place, pair) for pair in pairs], int).reshape(-1, 2)

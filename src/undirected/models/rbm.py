@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.nn import softplus
 from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError, check_counts
+from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.mesh import unit_parts
 from undirected.core.numerics import row, sum_softplus
@@ -45,11 +45,15 @@ class RBM(eqx.Module):
     split_by_units = "weights", "hidden_bias"
 
     def __check_init__(self) -> None:
-        wanted = (jnp.shape(self.visible_bias)[-1], jnp.shape(self.hidden_bias)[-1])
-        if jnp.shape(self.weights) != wanted:
+        (V,), (H,) = (
+            shape_of("RBM", name, getattr(self, name), 1)
+            for name in ("visible_bias", "hidden_bias")
+        )
+        wanted, found = (V, H), shape_of("RBM", "weights", self.weights)
+        check_counts("RBM", 0, label_states=self.label_states)
+        if found != wanted:
             raise UndirectedError(
-                f"RBM: weights are {jnp.shape(self.weights)}, but the biases ask for {wanted} "
-                "(visible x hidden)"
+                f"RBM: weights are {found}, but the biases ask for {wanted} (visible x hidden)"
             )
         if not (self.label_states == 0 or 2 <= self.label_states <= wanted[0]):
             raise UndirectedError(

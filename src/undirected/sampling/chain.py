@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.agreement import told_of_loss
 from undirected.core.diagnostics import ess, rhat
-from undirected.core.errors import UndirectedError, check_counts
+from undirected.core.errors import UndirectedError, check_counts, check_offers
 from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.progress import Progress
@@ -419,10 +419,7 @@ def _halves_agree(
 
 def _check_run(kernel: Any, model: Any, chains: int | None) -> None:
     """Refuse what is no kernel or no model, before either is asked for what it lacks."""
-    if isinstance(kernel, type) or not hasattr(kernel, "step"):
-        raise UndirectedError(
-            f"run_chains: the kernel is {kernel!r:.60}; pass one such as un.Gibbs()"
-        )
+    check_offers("run_chains", "kernel", kernel, "un.Gibbs()", "init", "step")
     if isinstance(model, type) or not hasattr(model, "layout"):
         raise UndirectedError(
             f"run_chains: the model is {model!r:.60}; pass a model of units, which has a layout"

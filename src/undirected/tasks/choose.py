@@ -5,9 +5,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.numerics import is_traced
 from undirected.core.protocols import Annealable, Kernel, Lowerable, Model, Separable
 from undirected.inference.mixed_messages import suits as takes_lines
 from undirected.models import ModelPath, tempered
@@ -83,9 +85,21 @@ def path_to(model: Any, means: Any = None) -> ModelPath:
 
 
 def check_model(caller: str, model: Any) -> None:
-    """Refuse what has no units of its own."""
-    if not isinstance(model, Model):
+    """Refuse what has no units of its own, and a model whose parameters are NaN."""
+    if isinstance(model, type) or not isinstance(model, Model):
+        kind = type(model).__name__
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
         raise UndirectedError(
-            f"{caller}: got a {type(model).__name__}; pass a model with a layout and an energy, or "
+            f"{caller}: got {what}; pass a model with a layout and an energy, or "
             "for a conditional one model.at(features)"
         )
+    for place, leaf in jax.tree_util.tree_leaves_with_path(model):
+        near = isinstance(leaf, np.ndarray) or (
+            isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.is_fully_addressable
+        )
+        if near and jnp.issubdtype(leaf.dtype, jnp.floating) and np.isnan(leaf).any():
+            name, kind = jax.tree_util.keystr(place)[1:], type(model).__name__
+            raise NotFinite(
+                f"{caller}: {name} of the {kind} has NaN; "
+                "take the model from before a fit diverged, or fit with a lower learning rate"
+            )

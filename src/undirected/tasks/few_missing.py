@@ -76,13 +76,17 @@ def _visible(layout: Layout) -> Any:
 def _states(
     variables: Any, rows: np.ndarray
 ) -> Iterator[tuple[Int[np.ndarray, " group"], Float[np.ndarray, "group states v"]]]:
-    """Groups of rows whose missing variables have the same sizes, with all states of each row."""
+    """Groups of rows whose missing variables have the same widths, with all states of each row.
+
+    A binary variable and a category of two states have as many states, but not as many units.
+    """
     missing = np.isnan(rows[:, variables.first])
-    sizes: dict[tuple[int, ...], list[int]] = {}
+    widths: dict[tuple[int, ...], list[int]] = {}
     for i, row in enumerate(missing):
-        sizes.setdefault(tuple(variables.states[row].tolist()), []).append(i)
-    sizes.pop((), None)  # nothing is missing
-    for shape, members in sizes.items():
+        widths.setdefault(tuple(variables.width[row].tolist()), []).append(i)
+    widths.pop((), None)  # nothing is missing
+    for own, members in widths.items():
+        shape = tuple(max(2, width) for width in own)
         count = int(np.prod(shape, dtype=np.int64))
         digits = np.stack(np.unravel_index(np.arange(count), shape), 1)
         size = max(1, MOST_NUMBERS // (count * rows.shape[1]))

@@ -1,12 +1,13 @@
 """Models to and from disk, by one word each."""
 
 from collections.abc import Hashable, Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from undirected.core.errors import BadFile
+from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
 from undirected.core.potentials import Potentials, lowered
 from undirected.io.model_files import load_model, save_model
@@ -34,6 +35,11 @@ def save(folder: str | Path, model: Any, notes: dict[str, Any] | None = None) ->
         >>> un.load(folder).n
         3
     """
+    if not isinstance(folder, str | PathLike):
+        raise UndirectedError(
+            f"save: folder is a {type(folder).__name__}; pass the folder first: "
+            'un.save("folder", model)'
+        )
     save_model(folder, model, notes)
 
 

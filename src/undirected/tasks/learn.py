@@ -1,13 +1,15 @@
 """Learning with defaults: an objective, an optimiser and batches that suit model and data."""
 
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts, check_offers
 from undirected.core.protocols import Marginal, Objective, Optimiser, Summable
 from undirected.core.random import make_key
 from undirected.inference import MeanField, SumProduct
@@ -30,7 +32,7 @@ from undirected.tasks.network_data import (
     unit_table,
 )
 from undirected.tasks.network_learning import exact_likelihood, fit_exactly, is_network
-from undirected.tasks.rows import unit_rows
+from undirected.tasks.rows import unit_rows, visible_rows
 
 STEPS = 4000
 """Steps of a fit of which neither steps nor epochs are given, within 3 to 200 epochs."""
@@ -90,6 +92,7 @@ def fit(
         0.25
     """
     _check_arguments(model, objective, optimiser)
+    _check_numbers(steps, batch, learning_rate)
     if is_network(model) and not isinstance(data, Batches):
         told = (objective, optimiser, steps, epochs, batch)
         exact = all(x is None for x in told) and not options
@@ -115,16 +118,28 @@ def fit(
 
 def _check_arguments(model: Any, objective: Any, optimiser: Any) -> None:
     """Refuse what cannot be fitted, or fitted with, before anything is computed."""
+    if isinstance(model, type):
+        raise UndirectedError(f"fit: got the class {model.__name__}; pass a model of it")
     if objective is None and not (hasattr(model, "layout") or hasattr(model, "at")):
         raise UndirectedError(f"fit: got a {type(model).__name__}; pass a model, or an objective")
-    if objective is not None and not (callable(objective) and hasattr(objective, "init")):
-        raise UndirectedError(
-            f"fit: objective is {objective!r:.60}; pass one such as PseudoLikelihood(), or none to "
-            "have it chosen"
-        )
+    if objective is not None:
+        such_as = "PseudoLikelihood(), or none to have it chosen"
+        check_offers("fit", "objective", objective, such_as, "init", "__call__")
     if optimiser is not None and not hasattr(optimiser, "update"):
         raise UndirectedError(
             f"fit: optimiser is {optimiser!r:.60}; pass one of Optax, such as optax.adam(1e-3)"
+        )
+
+
+def _check_numbers(steps: Any, batch: Any, learning_rate: Any) -> None:
+    """Refuse numbers with which nothing can be learned."""
+    if steps is not None:
+        check_counts("fit", 0, steps=steps)
+    if batch is not None:
+        check_counts("fit", batch=batch)
+    if not (isinstance(learning_rate, Real | jax.Array) and 0 < float(learning_rate) < np.inf):
+        raise UndirectedError(
+            f"fit: learning_rate is {learning_rate!r:.40}; pass a number above 0, such as 2e-3"
         )
 
 
@@ -162,7 +177,7 @@ def falling_adam(rate: float, steps: int) -> Optimiser:
 
 def _batches(model: Any, data: Any, size: int | None, seed: int | None) -> Batches:
     if isinstance(data, tuple | list) and len(data) == 2 and hasattr(model, "at"):
-        rows = tuple(np.asarray(part, np.float32) for part in data)
+        rows = _features_and_rows(model, *data)
         count = len(rows[0])
     elif hasattr(model, "layout"):
         rows = unit_rows("fit", model, data, grey=True)
@@ -174,8 +189,28 @@ def _batches(model: Any, data: Any, size: int | None, seed: int | None) -> Batch
             f"fit: data for a {type(model).__name__} are a {type(data).__name__}; pass a pair "
             "(features, rows), or Batches"
         )
-    size = size or int(np.clip(count // 20, 10, 100))
+    size = int(np.clip(count // 20, 10, 100)) if size is None else size
     return Batches(rows, size, int(seed or 0))
+
+
+def _features_and_rows(
+    model: Any, features: Any, rows: Any
+) -> tuple[Float[np.ndarray, "rows X"], Float[np.ndarray, "rows v"]]:
+    """Features, which must be known, and rows over the visible units that go with them."""
+    try:
+        x = np.asarray(features, np.float32)
+    except (TypeError, ValueError) as error:
+        raise UndirectedError(
+            f"fit: features are no table of numbers ({error}); pass an array (rows, features)"
+        ) from error
+    if x.ndim != 2 or x.shape[1] != model.n_features or not np.isfinite(x).all():
+        what = f"have shape {x.shape}" if np.isfinite(x).all() else "are NaN or infinite somewhere"
+        raise UndirectedError(
+            f"fit: features {what}; pass finite numbers (rows, {model.n_features}), one row for "
+            "each row of outputs"
+        )
+    layout = model.at(jnp.zeros(model.n_features)).layout
+    return x, visible_rows("fit", layout, rows, grey=True)
 
 
 def _some_rows(batches: Batches) -> Any:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Domain, Layout
+from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import observe, potentials
 from undirected.core.table_units import TableUnits
 
@@ -57,7 +57,9 @@ def has_columns(model: Any) -> bool:
     return isinstance(getattr(model, "table", None), TableUnits)
 
 
-def _check_block(caller: str, block: Any, part: Float[np.ndarray, "rows size"], grey: bool) -> None:
+def _check_block(
+    caller: str, block: Block, part: Float[np.ndarray, "rows size"], grey: bool
+) -> None:
     wrong = np.isinf(part)
     wanted = "finite numbers"
     if grey and block.domain is Domain.BINARY:
@@ -72,6 +74,23 @@ def _check_block(caller: str, block: Any, part: Float[np.ndarray, "rows size"], 
             f"{caller}: the value in row {row}, column {block.start + column} is "
             f"{part[row, column]:g}; wanted {wanted}, or NaN"
         )
+    if block.domain is Domain.CATEGORICAL:
+        _check_one_hot(caller, block, part)
+
+
+def _check_one_hot(caller: str, block: Block, part: Float[np.ndarray, "rows size"]) -> None:
+    """Refuse variables that have several states at once, or none though all units are known."""
+    groups = part.reshape(len(part), block.variables, block.states)
+    on = (groups == 1).sum(-1)
+    wrong = (on > 1) | ((on == 0) & ~np.isnan(groups).any(-1))
+    if wrong.any():
+        row, variable = np.argwhere(wrong)[0].tolist()
+        first = block.start + variable * block.states
+        raise UndirectedError(
+            f"{caller}: columns {first} to {first + block.states - 1} of row {row} are the states "
+            f"of one variable, and {on[row, variable]} of them are at 1; pass exactly one, or NaN "
+            "for all"
+        )
 
 
 def evidence_row(caller: str, layout: Layout, given: Any) -> Float[np.ndarray, " v"]:
@@ -83,6 +102,13 @@ def evidence_row(caller: str, layout: Layout, given: Any) -> Float[np.ndarray, "
         if len(rows) != 1:
             raise UndirectedError(f"{caller}: `given` has {len(rows)} rows; pass one")
         return rows[0]
+    for name in given:
+        if layout.variables.first[layout.variable(caller, name)] >= layout.n_visible:
+            raise UndirectedError(
+                f"{caller}: variable {name!r:.40} is hidden; `given` takes what is known of "
+                "visible ones: hold others by un.observe(model.lower(), given), and call a routine "
+                "of inference on that"
+            )
     held = observe(potentials(layout, jnp.zeros(layout.n)), given).evidence
     held = np.asarray(held)[: layout.n_visible]
     row = np.where(held == 0, np.nan, held > 0).astype(np.float32)
@@ -106,7 +132,13 @@ def evidence_units(caller: str, model: Any, given: Any) -> Float[np.ndarray, " v
         if name not in table.labels:
             some = ", ".join(map(repr, table.labels[:6])) + (", ..." if len(table) > 6 else "")
             raise UndirectedError(f"{caller}: no column is called {name!r:.40}; got {some}")
-        cells[table.labels.index(name)] = value
+        try:
+            cells[table.labels.index(name)] = np.nan if value is None else value
+        except (TypeError, ValueError) as error:
+            raise UndirectedError(
+                f"{caller}: column {name!r} is given as {value!r:.40}; pass a number: that of its "
+                "state, where it has states"
+            ) from error
     rows = table.to_units(cells, caller)
     if len(rows) != 1:
         raise UndirectedError(f"{caller}: `given` has {len(rows)} rows; pass one")

@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
-from undirected.core.errors import check_counts
+from undirected.core.errors import check_counts, check_offers
 from undirected.core.layout import Layout, marginals
 from undirected.core.mesh import check_mesh
 from undirected.core.progress import Progress
@@ -61,6 +61,9 @@ def sample(
         (5, 3)
     """
     check_model("sample", model)
+    if kernel is not None:
+        such_as = "Gibbs(), or none to have it chosen"
+        check_offers("sample", "kernel", kernel, such_as, "init", "step")
     row = evidence_units("sample", model, given)
     found = sample_units(
         model,
