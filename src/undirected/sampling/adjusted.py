@@ -77,7 +77,7 @@ class Adjusted:
     def __post_init__(self) -> None:
         name, value = type(self).__name__, getattr(self, self.tuned)
         check_counts(name, updates=self.updates)
-        if not isinstance(value, Real) or not value > 0:
+        if not isinstance(value, Real) or not float(value) > 0:
             raise UndirectedError(f"{name}: {self.tuned} is {value!r:.40}; pass a number above 0")
 
     def reversed(self) -> Self:
