@@ -272,12 +272,14 @@ def test_an_interrupted_fit_does_not_go_on_with_other_values(run, tmp_path):
         (["fit", "t.csv", "--out", "t.csv"], "the folder cannot be made (this is a file); choose"),
         (["demo", "--out", "t.csv"], "the folder cannot be made (this is a file); choose another"),
         (["reproduce", "pmp/toy", "--out", "t.csv"], "the folder cannot be made (this is a file)"),
+        (["demo", "--out", "mine"], "mine/model is there and not of a demo; choose another --out"),
     ],
 )
 def test_places_of_results_are_checked_before_the_work(run, tmp_path, arguments, words):
     """There is no model: to read it would be the first of the work."""
     write_csv(tmp_path / "t.csv", copies(30), NAMES)
     (tmp_path / "here.csv").mkdir()
+    (tmp_path / "mine" / "model").mkdir(parents=True)
     code, _, err = run(*arguments)
     assert code == 1 and words in " ".join(err.split())
 

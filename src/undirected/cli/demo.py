@@ -1,6 +1,6 @@
 """`undirected demo`: restore hidden patches of digits; learn, score and sample a model of them."""
 
-import shutil
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from undirected.cli import console
 from undirected.cli.answer import Saved
 from undirected.cli.restore import SIDE, restore
 from undirected.cli.train import train_with_bar
+from undirected.core.errors import UndirectedError
 from undirected.core.files import check_folder
 from undirected.core.units import log_normaliser
 from undirected.data.corruption import drop_half, threshold
@@ -36,11 +37,20 @@ SETTINGS = Settings(
 QUERIES = 100
 
 
+def _free_folder(out: Path) -> Path:
+    """The folder to write to; one that holds a model of something else is refused."""
+    check_folder(out)
+    if (Path(out) / "model").exists() and not (Path(out) / "explore.html").is_file():
+        raise UndirectedError(
+            f"demo: {Path(out) / 'model'} is there and not of a demo; choose another --out"
+        )
+    return Path(out)
+
+
 def run_demo(out: Path, seed: int, as_json: bool) -> None:
     """The whole tour on 5,000 MNIST digits; writes a model folder and a page."""
     started = time.monotonic()
-    check_folder(out)
-    out, work = Path(out), Path(out) / "training"
+    out = _free_folder(out)
     train, test = _digits()
     console.say(f"{len(train):,} handwritten digits to learn from, {len(test)} held out")
     seen, errors, answers = restore(train, test, SHAPE, seed)
@@ -49,12 +59,11 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
         for name, wrong in errors.items()
     ]
     patches = np.stack([test, seen, *answers.values()])[:, :24].reshape(-1, test.shape[1])
-    shutil.rmtree(work, ignore_errors=True)
     settings = replace(SETTINGS, seed=seed, validation=0.0)
-    result = train_with_bar(train, settings, work, "learning").result
+    with tempfile.TemporaryDirectory() as work:
+        result = train_with_bar(train, settings, Path(work), "learning").result
     means = column_means(train)
     saved = Saved(result.model, [], SHAPE, jnp.asarray(means))
-    save_model(out / "model", saved.model, {"image": SHAPE, "means": means.tolist()})
     scores, facts = _score(saved, test, seed)
     console.say("sampling new digits")
     samples = _samples(saved.model, seed)
@@ -65,9 +74,11 @@ def run_demo(out: Path, seed: int, as_json: bool) -> None:
     sections += _generative(scores, more, saved.model, samples, pictures, facts, result.history)
     write_sections(sections, page, "undirected: a first tour")
     shown = explore(saved.model, rows=test[:40], image=SHAPE, title="Handwritten digits")
+    explorer = shown.save(out / "explore.html")
+    save_model(out / "model", saved.model, {"image": SHAPE, "means": means.tolist()})
     where = {
         "page": str(page),
-        "explorer": str(shown.save(out / "explore.html")),
+        "explorer": str(explorer),
         "model": str(out / "model"),
         "seconds": round(time.monotonic() - started, 1),
     }
