@@ -208,7 +208,7 @@ def is_fasta(path: str | Path) -> bool:
         return False
 
 
-def _open(path: Path):  # noqa: ANN202: the three kinds of file share no class
+def _open(path: Path):  # of three kinds, which share no class
     with open(path, "rb") as file:
         magic = file.read(6)
     opener = next((opener for sign, opener in OPENERS.items() if magic.startswith(sign)), open)
