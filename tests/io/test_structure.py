@@ -183,7 +183,7 @@ def test_own_classes_with_fields_of_every_kind(tmp_path):
         ((1, {"a": {1, 2}}), r"'value\[1\]\['a'\]' is a set, which cannot be saved"),
         (Loose(3), "'value' is a Loose, which cannot be saved"),
         (jnp.asarray([1.0, jnp.nan]), "the array 'value' has 1 NaN or infinite entries"),
-        (jax.tree.map(lambda a: a[None], rbm()), r"RBM: weights are \(1, 4, 3\)"),
+        (jax.tree.map(lambda a: a[None], rbm()), r"RBM: visible_bias has shape \(1, 4\)"),
         (Notes(Colour.RED, (1,)), r"the field 'words' of Notes is \(1,\); wanted tuple\[str"),  # type: ignore[arg-type]
     ],
 )

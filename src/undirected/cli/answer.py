@@ -351,7 +351,7 @@ def sample_model(
         )
     row = np.full(len(saved.names), np.nan, np.float32)
     if given is not None:
-        values = read_for(saved, given, header)
+        values = read_for(saved, given, header, fewer=True)
         if len(values) != 1:
             raise UndirectedError(f"{given}: {len(values)} rows; --given takes a table of one row")
         row = values[0]
@@ -381,10 +381,17 @@ def read_rows(
 
 
 def read_for(
-    saved: Saved, path: Path, header: bool | None = None, grey: bool = False
+    saved: Saved,
+    path: Path,
+    header: bool | None = None,
+    grey: bool = False,
+    fewer: bool = False,
 ) -> np.ndarray:
-    """Read a table for a model: its columns in the model's order, found by name where named so."""
-    others = names_other_columns(path, header, saved.names)
+    """Read a table for a model: its columns in the model's order, found by name where named so.
+
+    A table of 0 and 1 that lacks some is refused unless it may have `fewer`.
+    """
+    others = names_other_columns(path, header, saved.names, fewer)
     if saved.has_words or others or not is_plain(path):
         return read_by_schema(path, schema_of(saved), header)[0]
     blocks = [block for block in saved.model.layout.blocks if block.visible]

@@ -126,8 +126,11 @@ def is_plain(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and sniff(path) == ","
 
 
-def names_other_columns(path: Path, header: bool | None, names: list[str]) -> bool:
-    """Whether the first line of a table of 0 and 1 names some columns of these, or these and more.
+def names_other_columns(
+    path: Path, header: bool | None, names: list[str], fewer: bool = True
+) -> bool:
+    """Whether the first line of a table of 0 and 1 names these columns and more, or with `fewer`
+    some of them.
 
     Where it names these alone, or none of them, the reader of such tables is enough.
     """
@@ -137,7 +140,8 @@ def names_other_columns(path: Path, header: bool | None, names: list[str]) -> bo
     first = first[:-1] if first[-1:] == [""] else first
     if not header and all(as_number(cell) is not None for cell in first):
         return False
-    return bool(set(first) & set(names)) and set(first) != set(names)
+    known = set(first) & set(names)
+    return bool(known) and set(first) != set(names) and (fewer or known == set(names))
 
 
 def _is_nearly_zero_one(frame: Frame) -> bool:

@@ -307,7 +307,7 @@ class _Plan:
             return run
         model = gather(mesh, run.state.model)
         value = self.validate(model, jax.random.fold_in(key, run.step))
-        if np.ndim(value) or not np.issubdtype(np.result_type(value), np.number):
+        if np.ndim(value) or np.asarray(value).dtype.kind not in "iuf":
             raise UndirectedError(
                 f"fit: validate gave {value!r:.60}; it must give one number, better if "
                 "larger (mode='min': if smaller)"
