@@ -237,12 +237,12 @@ def _from_data_frame(table: Any) -> tuple[dict[str, np.ndarray], dict[str, tuple
 
 def _distinct(names: Iterable[Any], source: str) -> list[str]:
     """Names of columns as text, all different."""
-    words = [str(name) for name in names]
-    for column, name in enumerate(words):
-        if (first := words.index(name)) < column:
-            both = f"{first + 1} and {column + 1}"
+    place: dict[str, int] = {}
+    for column, name in enumerate(map(str, names), 1):
+        if (first := place.setdefault(name, column)) < column:
+            both = f"{first} and {column}"
             raise BadFile(f"{source}: columns {both} are both called '{name}'; rename one")
-    return words
+    return list(place)
 
 
 def _category_words(column: Any) -> tuple[str, ...]:
