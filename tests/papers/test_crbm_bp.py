@@ -7,7 +7,7 @@ import pytest
 
 from undirected.core.errors import UndirectedError
 from undirected.experiments import record as records
-from undirected.experiments import runner
+from undirected.experiments import runner, stages
 from undirected.papers.crbm_bp import _choice, _images, _learners, words
 from undirected.papers.crbm_bp._choice import choose
 from undirected.papers.crbm_bp._learners import Setting, Task, learn, learn_together
@@ -178,6 +178,20 @@ def test_cases_that_are_run_apart_make_one_record(tmp_path):
     with pytest.raises(UndirectedError, match="another config or of another seed"):
         run("MNIST, noise 10 %", seed=1)
     assert records.read(tmp_path / "crbm-bp" / "table1-smoke.json") == found
+
+
+def test_sheets_of_methods_run_apart_bear_their_names(tmp_path):
+    clean = np.zeros((3, 784), np.uint8)
+    shown = {"shown": clean.astype(float)}
+    context = stages.Context("crbm-bp/table1", tmp_path, print)
+
+    def file(*methods):
+        found = dict.fromkeys(methods, shown)
+        return _images.picture("noise 10 %", (clean, clean), found, context)["file"]
+
+    alone = [file("MLE-BP"), file("MLE-BP+"), file("LR"), file("LR", "MLE-BP")]
+    assert len(set(alone)) == 4 and alone[-1] == "noise-10.png"
+    assert all((context.out / name).is_file() for name in alone)
 
 
 @pytest.mark.smoke

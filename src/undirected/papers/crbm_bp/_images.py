@@ -284,10 +284,14 @@ def converged(got: dict[str, np.ndarray]) -> tuple[list[float], list[float]]:
 
 
 def picture(case: str, test: Pair, found: Found, context: Context) -> dict[str, str]:
-    """A sheet: truth, what is seen, and each method's answer, one row each."""
+    """A sheet: truth, what is seen, and each method's answer, one row each.
+
+    That of one method alone bears its name: methods run apart keep each other's sheets.
+    """
     x, v = (a[:SHOWN] for a in test)
     sheet = np.concatenate([v, x, *(got["shown"] for got in found.values())])
-    name = "-".join("".join(c if c.isalnum() else " " for c in case.lower()).split())
+    title = " ".join([case, *found] if len(found) == 1 else [case]).replace("+", " plus")
+    name = "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
     image_grid(sheet.astype(np.float32), SHAPE, context.out / f"{name}.png", columns=len(x))
     caption = f"{case}. Rows: truth, seen, {', '.join(found)}"
     return {"name": case, "caption": caption, "file": f"{name}.png"}
