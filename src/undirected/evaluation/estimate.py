@@ -58,20 +58,20 @@ def check_data(
     check_finite(caller, np.where(np.isnan(v), 0.0, v) if holes else v)
     for block in layout.blocks:
         part = v[:, block.slice].reshape(-1, block.width)
-        part = part[~np.isnan(part).any(1)] if holes else part
+        part = part[~np.isnan(part).all(1)] if holes else part
         if block.domain is Domain.NONNEGATIVE and (part < 0).any():
             raise UndirectedError(
                 f"{caller}: block '{block.name}' is nonnegative, but got the value {part.min():.6g}"
             )
         if not block.visible or block.domain in (Domain.REAL, Domain.NONNEGATIVE):
             continue
-        check_binary(f"{caller}: block '{block.name}'", part)
+        check_binary(f"{caller}: block '{block.name}'", part[~np.isnan(part)] if holes else part)
         if block.domain is Domain.BINARY:
             continue
         if (part.sum(-1) != 1).any():
             raise UndirectedError(
                 f"{caller}: block '{block.name}' is categorical, but some of its groups of "
-                f"{block.states} units are not one-hot"
+                f"{block.states} units are not one-hot{', or NaN in all units' * holes}"
             )
     return v
 

@@ -68,6 +68,8 @@ def hide(
         if block.visible:
             drawn = np.floor(rng.random((len(seen), block.variables)) / share)
             turn[:, block.slice] = np.repeat(drawn, block.width, 1)
+            whole = seen[:, block.slice].reshape(len(seen), block.variables, block.width).all(-1)
+            seen[:, block.slice] = np.repeat(whole, block.width, 1)
     return (turn == np.arange(turns)[:, None, None]) & seen
 
 

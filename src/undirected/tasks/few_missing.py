@@ -36,7 +36,7 @@ def few_missing(layout: Layout, rows: Float[np.ndarray, "rows v"]) -> Bool[np.nd
     variables = _visible(layout)
     missing = np.isnan(rows[:, variables.first])
     logs = missing @ np.log2(variables.states)
-    whole = np.isnan(rows).sum(1) == missing @ variables.width  # no state of a variable is excluded
+    whole = (np.isnan(rows) == missing[:, variables.owner]).all(1)  # no state alone is excluded
     most = max(MOST_STATES, MOST_NUMBERS // max(1, len(rows) * layout.n))
     return whole & (logs <= np.log2(most) + 1e-9)
 
@@ -46,7 +46,7 @@ def answer_few(
 ) -> tuple[Float[np.ndarray, "rows v"], Bool[np.ndarray, " rows"]]:
     """Means of all visible units given the known ones, and which rows agree with any state."""
     found, feasible = np.array(rows, np.float64), np.ones(len(rows), bool)
-    done = int((~np.isnan(rows).any(1)).sum())  # rows of which nothing is asked
+    done = 0
     for groups in _batches(_states(_visible(model.layout), rows)):
         flat = np.concatenate([states.reshape(-1, rows.shape[1]) for _, states in groups])
         logs = -map_rows(lambda part, _: _energy(model, part), flat, 8 * model.layout.n)
@@ -84,11 +84,10 @@ def _states(
     widths: dict[tuple[int, ...], list[int]] = {}
     for i, row in enumerate(missing):
         widths.setdefault(tuple(variables.width[row].tolist()), []).append(i)
-    widths.pop((), None)  # nothing is missing
     for own, members in widths.items():
         shape = tuple(max(2, width) for width in own)
         count = int(np.prod(shape, dtype=np.int64))
-        digits = np.stack(np.unravel_index(np.arange(count), shape), 1)
+        digits = np.indices(shape).reshape(len(shape), count).T
         size = max(1, MOST_NUMBERS // (count * rows.shape[1]))
         for start in range(0, len(members), size):
             index = np.array(members[start : start + size])

@@ -31,6 +31,7 @@ from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.few_missing import answer_few, few_missing, takes_few
 from undirected.tasks.rows import (
+    check_whole,
     clamped_start,
     evidence_row,
     evidence_units,
@@ -357,6 +358,7 @@ def _by_chains(
     """Means of chains, one a row, whose known entries stay as they are."""
     from undirected.sampling import Mean, run_chains
 
+    check_whole("query", model.layout, values, "use method 'bp' or 'exact'")
     kernel = kernel_for(model)
     lines = bool(model.layout.is_continuous.any())
     observe = Mean(jnp.square, name="squares") if lines else ()

@@ -37,7 +37,40 @@ def visible_rows(
     for block in layout.blocks:
         if block.visible:
             _check_block(caller, block, found[:, block.slice], grey)
+    return _completed(layout, found)
+
+
+def _completed(layout: Layout, rows: Float[np.ndarray, "rows v"]) -> Float[np.ndarray, "rows v"]:
+    """Rows in which all units of a categorical variable are known once one of its states is."""
+    holes, found = np.isnan(rows), rows
+    for block in layout.blocks:
+        if not block.visible or block.domain is not Domain.CATEGORICAL:
+            continue
+        split = (len(rows), block.variables, block.states)
+        lacks, part = holes[:, block.slice].reshape(split), rows[:, block.slice].reshape(split)
+        on = (part == 1) | (lacks & ((part == 0).sum(-1, keepdims=True) == block.states - 1))
+        known = on.any(-1, keepdims=True) & lacks.any(-1, keepdims=True)
+        if known.any():
+            found = rows.copy() if found is rows else found
+            found[:, block.slice] = np.where(known, on, part).reshape(len(rows), -1)
     return found
+
+
+def check_whole(caller: str, layout: Layout, rows: Float[np.ndarray, "rows v"], do: str) -> None:
+    """Refuse rows that exclude some states of a variable: no chain could do that."""
+    for block in layout.blocks:
+        if not block.visible or block.domain is not Domain.CATEGORICAL:
+            continue
+        holes = np.isnan(rows[:, block.slice]).reshape(len(rows), block.variables, block.states)
+        some = holes.any(-1) & ~holes.all(-1)
+        if some.any():
+            row, variable = np.argwhere(some)[0].tolist()
+            first = block.start + variable * block.states
+            raise UndirectedError(
+                f"{caller}: columns {first} to {first + block.states - 1} of row {row} are the "
+                f"states of one variable, and leave {holes[row, variable].sum()} of them open: "
+                f"chains hold a variable whole or not at all; {do}"
+            )
 
 
 def unit_rows(

@@ -16,7 +16,7 @@ from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
 from undirected.tasks.choose import check_model
-from undirected.tasks.rows import clamped_start, evidence_units, has_columns
+from undirected.tasks.rows import check_whole, clamped_start, evidence_units, has_columns
 from undirected.tasks.sampler import Sampler, sampler_for
 
 
@@ -102,6 +102,7 @@ def sample_units(
             progress(count * sweeps, count * sweeps)
         return found
     assert mover is not None
+    check_whole("sample", model.layout, row[None], "give one of its states, or NaN for all")
 
     def draw(chunk: Array, start: int) -> Array:
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
