@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import undirected as un
 from tests import oracle
 from tests.evaluation.reference import make_rbm, make_torus, rbm_log_z, torus_log_z
 from tests.marks import mostly_slow
@@ -489,3 +490,29 @@ def test_bad_samples_are_refused(rbm, key):
     joint = ModelPath(Joint(model.independent()), Joint(model))
     with pytest.raises(UndirectedError, match=r"\(chains, 40\)"):
         reverse_ais(joint, BlockGibbs(), jnp.zeros((4, 30)), key)
+
+
+def hard_groups(layout):
+    """Groups that forbid states whatever their weights are, and one that forbids none."""
+    return {
+        "Logic": un.logical_or(layout, [[0, 1]], [2]),
+        "Pool": un.pool(layout, [[0, 1]], [2]),
+        "Count": un.at_most(layout, [[0, 1, 2], [1, 3, -1]], 1),
+        "SparseTables": un.sparse_tables(layout, [[0, 1]], [[0, 1], [1, 0]], [0.3, 0.7]),
+        "soft": un.count(layout, [[0, 1, -1], [1, 2, 3]], np.array([0.1, 1.2, 0.3, 0.4])),
+    }
+
+
+@pytest.mark.parametrize("name", ["Logic", "Pool", "Count", "SparseTables", "soft"])
+def test_constraints_that_no_path_weakens_are_refused(name):
+    """Without couplings they still forbid states, and log Z of the base is that of all states."""
+    layout = un.discrete(x=4)
+    model = un.FactorGraph.create(layout, [hard_groups(layout)[name]])
+    if name == "soft":  # 99 % interval of a fixed seed
+        low, high = un.log_partition(model, method="ais", betas=100, seed=0).interval
+        assert low < float(un.log_partition(model)) < high
+        return
+    with pytest.raises(UndirectedError, match=rf"hard constraints \({name}\)"):
+        un.log_partition(model, method="ais", betas=4, seed=0)
+    with pytest.raises(UndirectedError, match="hard constraints"):
+        un.population_annealing(un.tempered(model), Gibbs(), seed=0, betas=4)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import undirected as un
 from tests import oracle
 from tests.sampling import cases
 from tests.sampling.kernels import noise_driven
@@ -405,3 +406,19 @@ def test_round_trips_are_counted():
         trips.append(np.asarray(info["round_trips"]))
     # Swaps are on even steps; the first replica is hot from step 0 on, and back in step 2.
     np.testing.assert_array_equal(np.stack(trips)[:, 0], [0, 0, 1, 0, 1, 0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("name", ["or", "at most"])
+def test_log_z_above_constraints_that_stay_at_beta_zero_is_refused(name):
+    """There the ladder ends on fewer states than independent units have."""
+    layout = un.discrete(x=3)
+    groups = {
+        "or": un.logical_or(layout, [[0, 1]], [2]),
+        "at most": un.at_most(layout, [[0, 1, 2]], 1),
+    }
+    model = un.FactorGraph.create(layout, [groups[name]])
+    kernel = ParallelTempering(Gibbs(), tempered, (1.0, 0.0))
+    key = jax.random.key(0)
+    state = kernel.init(model, jnp.zeros((4, 3)), key)
+    with pytest.raises(UndirectedError, match="where there are hard constraints; pass"):
+        kernel.log_partition(model, state, key, samples=4)

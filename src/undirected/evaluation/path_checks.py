@@ -41,16 +41,17 @@ def check_path(path: Any, confidence: float) -> None:
         )
     if path.base.layout != path.target.layout:
         raise UndirectedError("ais: base and target differ in layout; use target.independent()")
-    couplings = [f.weight for f in path.base.lower().factors if not isinstance(f, Squares)]
-    if any(weight is None for weight in couplings):
+    factors = [f for f in path.base.lower().factors if not isinstance(f, Squares)]
+    hard = sorted({type(factor).__name__ for factor in factors if factor.forbids})
+    if hard:
         raise UndirectedError(
-            "ais: the model has hard constraints (OR, AND or pool), which no path weakens; use "
+            f"ais: the model has hard constraints ({', '.join(hard)}), which no path weakens; use "
             "Elimination where the graph is narrow, or the Bethe log Z of SumProduct"
         )
     known = isinstance(path.base, Annealable) and eqx.tree_equal(
         path.base, path.base.tractable(), rtol=1e-4, atol=1e-4
     )
-    if not known and any(np.any(np.asarray(weight) != 0) for weight in couplings):
+    if not known and any(np.any(np.asarray(factor.weight) != 0) for factor in factors):
         raise UndirectedError("ais: the base has couplings; use target.independent(data_means)")
     for leaf in jax.tree.leaves(eqx.filter(path, eqx.is_inexact_array)):
         if not np.isfinite(leaf).all():

@@ -98,6 +98,11 @@ class Factor(eqx.Module):
     def check(self, layout: Layout) -> None:
         """Raise where the group cannot stand on the units of this layout."""
 
+    @property
+    def forbids(self) -> bool:
+        """Whether the group forbids states whatever its weight is, so that no path weakens it."""
+        return self.weight is None
+
     # What the group adds to the negative energy.
 
     def statistic(self, layout: Layout, x: Float[Array, " n"]) -> Self:

@@ -29,6 +29,11 @@ class Count(Wired):
     incidence: Incidence | None
     excess: Float[Array, ""] | None = None
 
+    @property
+    def forbids(self) -> bool:
+        members = (np.asarray(self.wires.units) < self.wires.n).sum(0)
+        return bool((members >= self.weight.shape[-1]).any())
+
     def statistic(self, layout: Layout, x: Float[Array, " n"]) -> "Count":
         slots = self.wires.spread(x)
         start = (jnp.arange(self.weight.shape[-1]) == 0).astype(x.dtype)[:, None]

@@ -58,6 +58,10 @@ class SparseTables(WiredStates):
             )
 
     @property
+    def forbids(self) -> bool:
+        return self.weight.shape[-1] < prod(self.states)
+
+    @property
     def shared(self) -> bool:
         """Whether all factors have the same log-potentials."""
         return self.weight.ndim == 1

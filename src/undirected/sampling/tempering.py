@@ -285,9 +285,10 @@ class ParallelTempering:
         check_counts("parallel tempering", samples=samples)
         chains = state.x.reshape(-1, state.x.shape[-1]).shape[0]
         p = self.path(model)(jnp.zeros(())).lower()
-        coupled = any(np.any(np.asarray(f.weight) != 0) for f in p.factors if f.weight is not None)
+        hard = any(f.forbids for f in p.factors)
+        coupled = hard or any(np.any(np.asarray(f.weight) != 0) for f in p.factors)
         if self.betas[-1] != 0 or coupled or chains < 4:
-            what = ", where there are couplings" if coupled else ""
+            what = f", where there are {'hard constraints' if hard else 'couplings'}" * coupled
             raise UndirectedError(
                 f"parallel tempering: log Z from {chains} chains and a ladder down to "
                 f"{self.betas[-1]}{what}; pass 4 chains or more, betas down to 0, and a path that "
