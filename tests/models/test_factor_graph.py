@@ -233,3 +233,17 @@ def test_the_energy_of_a_spin_form_is_that_of_spins():
     wanted = -0.5 * (np.einsum("ri,ij,rj->r", s[:, :3], w, s[:, 3:]) + s @ np.r_[b, c])
     found = np.asarray(model.energy(jnp.asarray(x, float)))
     np.testing.assert_allclose(found - found[0], wanted - wanted[0], atol=1e-5)
+
+
+def test_fields_of_minus_infinity_forbid_as_tables_do():
+    layout = discrete(x=2, y=(1, 3))
+    table, fields = np.log([[1.0, 2.0], [3.0, 4.0]]), np.array([0.5, -np.inf, 0.1, -np.inf, 0.2])
+    for unary in (fields, jnp.asarray(fields)):
+        model = FactorGraph.create(layout, [tables(layout, [[0, 1]], table)], unary)
+        found = Exact()(model)
+        odds, y = np.exp([0.0, 0.5 + np.log(3.0)]), np.exp([0.1, 0.2])
+        assert float(found.log_z) == pytest.approx(np.log(odds.sum() * y.sum()))
+        wanted = [odds[1] / odds.sum(), 0, y[0] / y.sum(), 0, y[1] / y.sum()]
+        assert np.asarray(found.unary) == pytest.approx(wanted)
+    slope = jax.grad(lambda u: FactorGraph.create(layout, (), u).energy(jnp.ones(5)))(jnp.ones(5))
+    assert np.asarray(slope) == pytest.approx(-np.ones(5))

@@ -186,6 +186,24 @@ def test_parameters_that_are_nan_are_named(verb):
         verb(model)
 
 
+@pytest.mark.parametrize("verb", [un.query, un.sample, un.log_partition, un.anneal])
+def test_parameters_that_are_infinite_are_named(verb):
+    """Zero times infinity is no number: answers were contradictions, NaN, and wrong."""
+    model = un.Ising(np.ones(2), np.array([0.0, -np.inf, 0.0]), un.graph.chain(3))
+    with pytest.raises(NotFinite, match="bias of the Ising is infinite; pass finite numbers"):
+        verb(model)
+
+
+def test_samples_are_in_the_words_of_the_network():
+    """Words of several kinds, and pairs as words, come back as they were given."""
+    states = {"a": ["yes", 1], "b": [(0, 1), (1, 0)], "c": [0.5, 2], "d": ["x", "y"]}
+    net = un.markov_network(states, {("a", "b"): [[1, 0], [0, 1]], ("c", "d"): [[1, 0], [0, 1]]})
+    found = un.sample(net, 20, seed=0)
+    assert {*zip(found["a"], found["b"], strict=True)} == {("yes", (0, 1)), (1, (1, 0))}
+    assert {*zip(found["c"], found["d"], strict=True)} == {(0.5, "x"), (2, "y")}
+    assert found["c"].dtype == float and found["d"].dtype.kind == "U"
+
+
 def test_what_is_given_of_a_column_is_a_number():
     model = un.MixedRBM.create({"ill": "binary", "age": "real"}, 1, seed=0)
     with pytest.raises(un.UndirectedError, match="sample: column 'age' is given as 'old'; pass a"):

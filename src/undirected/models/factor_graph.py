@@ -5,11 +5,12 @@ from numbers import Integral
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.numerics import row
+from undirected.core.numerics import NEG_INF, is_traced, row
 from undirected.core.potentials import Potentials, local_fields, potentials, values
 from undirected.factors import (
     Factor,
@@ -97,7 +98,7 @@ class FactorGraph(eqx.Module):
         factors: Sequence[Factor] = (),
         unary: Float[Array, " n"] | None = None,
     ) -> "FactorGraph":
-        """A factor graph; without `unary` no single variable prefers a state."""
+        """A factor graph; without `unary` no single variable prefers a state, and -inf forbids."""
         if not isinstance(layout, Layout):
             raise UndirectedError(
                 f"FactorGraph.create: layout is {layout!r:.40}; pass one such as un.discrete(x=3)"
@@ -107,7 +108,12 @@ class FactorGraph(eqx.Module):
                 f"FactorGraph.create: factors are {factors!r:.60}; pass a list of groups, such as "
                 "[un.tables(layout, scopes, logs)]"
             )
-        unary = jnp.zeros(layout.n) if unary is None else jnp.asarray(unary, float)
+        if unary is None:
+            unary = jnp.zeros(layout.n)
+        elif is_traced(unary):
+            unary = jnp.maximum(unary, NEG_INF)
+        else:  # NumPy compiles nothing
+            unary = jnp.asarray(np.maximum(np.asarray(unary, jnp.result_type(float)), NEG_INF))
         for factor in factors:
             factor.check(layout)
         colours = colour_variables(layout, factors)

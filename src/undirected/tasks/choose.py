@@ -85,7 +85,7 @@ def path_to(model: Any, means: Any = None) -> ModelPath:
 
 
 def check_model(caller: str, model: Any) -> None:
-    """Refuse what has no units of its own, and a model whose parameters are NaN."""
+    """Refuse what has no units of its own, and a model whose parameters are not finite."""
     if isinstance(model, type) or not isinstance(model, Model):
         kind = type(model).__name__
         what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
@@ -97,9 +97,15 @@ def check_model(caller: str, model: Any) -> None:
         near = isinstance(leaf, np.ndarray) or (
             isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.is_fully_addressable
         )
-        if near and jnp.issubdtype(leaf.dtype, jnp.floating) and np.isnan(leaf).any():
-            name, kind = jax.tree_util.keystr(place)[1:], type(model).__name__
+        if not (near and jnp.issubdtype(leaf.dtype, jnp.floating)) or np.isfinite(leaf).all():
+            continue
+        name, kind = jax.tree_util.keystr(place)[1:], type(model).__name__
+        if np.isnan(leaf).any():
             raise NotFinite(
                 f"{caller}: {name} of the {kind} has NaN; "
                 "take the model from before a fit diverged, or fit with a lower learning rate"
             )
+        raise NotFinite(
+            f"{caller}: {name} of the {kind} is infinite; pass finite numbers, and say in `given` "
+            "or by un.observe which units are held"
+        )

@@ -1,5 +1,6 @@
 """Samples of a model, free or given what is known."""
 
+from numbers import Real
 from typing import Any
 
 import jax
@@ -137,6 +138,11 @@ def _by_name(layout: Layout, found: np.ndarray) -> dict[Any, np.ndarray]:
     states = np.asarray(marginals(layout, np.asarray(found))).argmax(-1)
     answers = {}
     for variable, name in zip(layout.order, layout.names, strict=True):
-        words = np.asarray(layout.states_of(variable))
-        answers[name] = words[states[:, variable]]
+        answers[name] = _words(layout.states_of(variable))[states[:, variable]]
     return answers
+
+
+def _words(states: tuple[Any, ...]) -> np.ndarray:
+    """The words for the states of a variable as they are: NumPy would make text of 1 beside "a"."""
+    alike = any(all(isinstance(word, kind) for word in states) for kind in (str, Real))
+    return np.asarray(states) if alike else np.fromiter(states, object, len(states))
