@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import undirected as un
 from tests import oracle as binary_oracle
 from tests import rectified_oracle as oracle
 from tests.compiled import compilations
@@ -394,3 +395,17 @@ def test_new_weights_on_a_graph_compile_nothing(x64):
         for seed in (4, 5):
             IMPROVED_ON_GRID(random_grid(seed).lower())
     assert made == []
+
+
+@pytest.mark.parametrize("unlike", [1.0, 1.5])
+def test_hard_factors_do_not_outweigh_evidence(unlike):
+    """Two counts allow one unit, and two are held: there is no state, and both stay held."""
+    layout = un.discrete(x=3)
+    group = un.count(layout, [[0, 1, 2], [0, 1, 2], [1, 0, -1]], jnp.asarray([0.0, unlike]))
+    graph = un.FactorGraph.create(layout, [group], jnp.asarray([0.1, 0.2, 0.3]))
+    found = MeanField()(un.observe(graph.lower(), {0: 1, 1: 1}))
+    assert found.unary[:2].tolist() == [1, 1]
+    assert un.Status(int(found.status)) == un.Status.INFEASIBLE
+    one = MeanField()(un.observe(graph.lower(), {0: 1}))
+    assert one.unary.tolist() == [1, 0, 0]
+    assert float(one.log_z) == pytest.approx(0.1 + 3 * unlike)

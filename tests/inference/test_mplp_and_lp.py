@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+import undirected as un
 from tests import oracle
 from undirected.core import graph
 from undirected.core.errors import UndirectedError, UnsupportedFactor
@@ -263,3 +264,13 @@ def test_refusals():
         GibbsWithGradients(0)
     with pytest.raises(UndirectedError, match=r"shape \(3,\)"):
         GibbsWithGradients().init(model, jnp.zeros(3), jax.random.key(0))
+
+
+def test_a_cut_refuses_categorical_variables_without_factors():
+    """One of their units could not be told to be on: a state that evidence excludes was best."""
+    layout = un.discrete(x=2, y=(1, 3))
+    graph = un.FactorGraph.create(layout, [], jnp.asarray([1.0, -1.0, 0.5, 0.2, 0.1]))
+    held = clamp(graph.lower(), jnp.asarray([0, 0, 1, 0, 0], bool), jnp.zeros(5))
+    assert LinearProgram()(held).unary.tolist() == [1, 0, 0, 1, 0]
+    with pytest.raises(UndirectedError, match="needs binary units, block 'y' is categorical"):
+        LinearProgram("cut")(held)

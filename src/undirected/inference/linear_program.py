@@ -254,4 +254,5 @@ def pairs_of(
         edges.append(np.asarray(found.edges))
         weights.append(np.asarray(found.weight, float))
         unary, constant = unary + np.asarray(found.field), constant + float(found.constant)
+    check_binary("linear program: a minimum cut", *p.layout.blocks)  # there may be no group
     return np.concatenate(edges), np.concatenate(weights), unary, constant

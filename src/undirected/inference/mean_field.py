@@ -1,5 +1,6 @@
 """Naive mean field: coordinate ascent on the variational lower bound of log Z."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +25,9 @@ from undirected.inference.base import Inference, check_lines
 from undirected.inference.mean_field_units import precision
 
 Temperature = float | Array
+
+FIRM = 1e6
+"""How much more evidence weighs than what factors forbid."""
 
 
 class MeanField(Inference):
@@ -58,6 +62,8 @@ class MeanField(Inference):
     def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
         """Starts where no unit prefers a state; nothing is random, the key is not used."""
         check_lines("mean field", p)
+        # Hard factors that contradict evidence must not outweigh it: the bound tells of them.
+        p = eqx.tree_at(lambda q: q.evidence, p, FIRM * p.evidence)
 
         def sweep(m: Array) -> tuple[Array, Array]:
             after = _sweep(p, m, self.temperature)
