@@ -171,3 +171,19 @@ def test_a_small_network_is_asked_without_scipy():
         check=True,
     )
     assert done.stdout == "{0: 0.3333333, 1: 0.3333333, 2: 0.3333333} False\n"
+
+
+@pytest.mark.parametrize("offset", [-3e8, -1e6, 3e8])
+@pytest.mark.parametrize("method", ["auto", "exact", "bp", un.Exact(), un.MeanField()])
+def test_a_constant_of_the_energy_changes_no_answer(method, offset):
+    """Beside it single precision loses soft numbers, and a large one is no contradiction."""
+    terms = {"a": -1, "b": 1, "c": 0.5}, {("a", "b"): 2, ("b", "c"): -1}
+    plain, shifted = (un.quadratic_model(*terms, offset=c) for c in (0.0, offset))
+    for name, wanted in un.query(plain, given={"c": 1}, method=method).items():
+        found = un.query(shifted, given={"c": 1}, method=method)[name]
+        assert found == pytest.approx(wanted, abs=1e-6)
+    rows = [[np.nan, 1, np.nan], [1, 0, 1]]
+    found = un.query(shifted, rows, method=method)
+    np.testing.assert_allclose(found, un.query(plain, rows, method=method), atol=1e-6)
+    log_z = float(un.Exact()(plain).log_z) - offset
+    assert float(un.Exact()(shifted).log_z) == pytest.approx(log_z, rel=1e-6)

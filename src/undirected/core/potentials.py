@@ -154,6 +154,17 @@ def lowered(caller: str, model: Any) -> Potentials:
     return found
 
 
+def without_constant(model: Any) -> tuple[Any, float]:
+    """A model, or potentials, without the constant of the energy, and that constant.
+
+    Beside a large one single precision would lose all else.
+    """
+    if "offset" not in getattr(model, "__dataclass_fields__", {}):
+        return model, 0.0
+    bare = eqx.tree_at(lambda m: m.offset, model, jnp.zeros_like(model.offset))
+    return bare, float(model.offset)
+
+
 def shift(p: Potentials, unary: Float[Array, "*batch m"]) -> Potentials:
     """Add to the unary fields: soft evidence, noise, or the loss of a wrong answer.
 

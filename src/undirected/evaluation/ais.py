@@ -17,7 +17,7 @@ from undirected.core.mesh import check_mesh, gather, place, place_chains, split_
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
-from undirected.evaluation.base_samples import draw_base
+from undirected.evaluation.base_samples import draw_base, path_without_constant
 from undirected.evaluation.energies import energy, refresh_hidden
 from undirected.evaluation.path_checks import check_path, check_samples, make_schedule
 from undirected.evaluation.weights import AISResult, estimate_log_z
@@ -74,9 +74,10 @@ def ais(
         raise UndirectedError(f"ais: chains is {chains}; an interval needs at least 2, better 100")
     first, rest = jax.random.split(make_key("ais", key, seed))
     own = check_mesh("ais", mesh, path.target)
+    path, constant = path_without_constant(path)
     x, base_log_z = draw_base(path.base, chains, first)
     x, log_w = anneal(path, kernel, x, schedule, rest, own, progress)
-    return estimate_log_z(log_w, base_log_z, 1, confidence, x)
+    return estimate_log_z(log_w, float(base_log_z) + constant, 1, confidence, x)
 
 
 def reverse_ais(
@@ -98,10 +99,11 @@ def reverse_ais(
     schedule = make_schedule(betas)[::-1]
     check_path(path, confidence)
     x = check_samples(path.target, samples)
+    path, constant = path_without_constant(path)
     _, base_log_z = draw_base(path.base, len(x), key)
     own = check_mesh("reverse_ais", mesh, path.target)
     x, log_w = anneal(path, kernel, x, schedule, key, own, progress)
-    return estimate_log_z(log_w, base_log_z, -1, confidence, x)
+    return estimate_log_z(log_w, float(base_log_z) + constant, -1, confidence, x)
 
 
 def anneal(

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core import rectified
 from undirected.core.layout import CONTINUOUS, Block, Domain, Layout
-from undirected.core.potentials import Potentials, clamp
+from undirected.core.potentials import Potentials, clamp, without_constant
 from undirected.core.protocols import Annealable
 from undirected.core.units import draw, log_normaliser
 from undirected.factors import Squares
@@ -65,3 +65,11 @@ def base_sums(base: Any, rows: Array, seen: Array) -> Float[Array, " rows"]:
     none = jnp.zeros(p.layout.n, p.unary.dtype)
     squares = sum((f.precision(p.layout) for f in p.factors if isinstance(f, Squares)), none)
     return p.offset + log_normaliser(p.layout, p.unary, 1.0, p.evidence, squares, p.held)
+
+
+def path_without_constant(path: Any) -> tuple[Any, float]:
+    """A path whose ends lack the constants of their energies, and that of its target."""
+    if not {"base", "target"} <= {*getattr(path, "__dataclass_fields__", {})}:
+        return path, 0.0
+    (base, _), (target, constant) = (without_constant(m) for m in (path.base, path.target))
+    return eqx.tree_at(lambda p: (p.base, p.target), path, (base, target)), constant

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
-from undirected.evaluation.base_samples import draw_base
+from undirected.evaluation.base_samples import draw_base, path_without_constant
 from undirected.evaluation.energies import energy, refresh_hidden
 from undirected.evaluation.path_checks import check_path, make_schedule
 from undirected.evaluation.weights import AISResult, estimate_log_z
@@ -79,10 +79,13 @@ def population_annealing(
             "2 or more of each, better 16 of 200"
         )
     first, rest = jax.random.split(make_key("population_annealing", key, seed))
+    path, constant = path_without_constant(path)
     x, base_log_z = draw_base(path.base, populations * members, first)
     x = x.reshape(populations, members, -1)
     x, log_z, ancestor = _cool(path, kernel, x, jnp.asarray(schedule, x.dtype), rest)
-    found = estimate_log_z(log_z, base_log_z, 1, confidence, x.reshape(-1, x.shape[-1]))
+    found = estimate_log_z(
+        log_z, float(base_log_z) + constant, 1, confidence, x.reshape(-1, x.shape[-1])
+    )
     sizes = np.stack([np.bincount(own, minlength=members) for own in np.asarray(ancestor)])
     family = float((sizes.astype(float) ** 2).sum(1).mean() / members)
     return PopulationResult(**vars(found), family=family)

@@ -14,7 +14,7 @@ from undirected.core.numerics import row
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.evaluation.ais import anneal
-from undirected.evaluation.base_samples import base_sums, draw_base
+from undirected.evaluation.base_samples import base_sums, draw_base, path_without_constant
 from undirected.evaluation.estimate import check_data, check_finite
 from undirected.evaluation.path_checks import check_path, make_schedule
 
@@ -44,6 +44,7 @@ def ais_rows(
     rows = jnp.asarray(check_data("ais_rows", layout, v, holes=True))
     seen = ~jnp.isnan(rows)
     first, rest = jax.random.split(key)
+    path, constant = path_without_constant(path)
     x, _ = draw_base(path.base, len(rows) * chains, first)
     free = jnp.pad(~seen, [(0, 0), (0, layout.n - layout.n_visible)], constant_values=True)
     values = jnp.pad(jnp.where(seen, rows, 0.0), [(0, 0), (0, layout.n - layout.n_visible)])
@@ -54,7 +55,7 @@ def ais_rows(
     check_finite("ais_rows: log weights", ratios)
     top = ratios.max(1, keepdims=True)
     log_means = (top + np.log(np.exp(ratios - top).mean(1, keepdims=True)))[:, 0]
-    return log_means + np.asarray(base_sums(path.base, rows, seen), np.float64)
+    return log_means + np.asarray(base_sums(path.base, rows, seen), np.float64) + constant
 
 
 class _Held(eqx.Module):

@@ -66,7 +66,7 @@ class Bracket:
 
 
 def estimate_log_z(
-    log_w: Array, base_log_z: Array, sign: int, confidence: float, samples: Array
+    log_w: Array, base_log_z: Array | float, sign: int, confidence: float, samples: Array
 ) -> AISResult:
     """The estimate from the chains' log weights of Z / Z_base (sign 1) or Z_base / Z (sign -1)."""
     signed = np.asarray(log_w, np.float64) + sign * float(base_log_z)

@@ -112,18 +112,24 @@ def _compiled(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> 
 def _mapped(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
     """The routine over the leading axes of the potentials, the first axis outermost."""
     if p.unary.ndim == 1:
-        return _judged(routine.infer(p, key))
+        return _judged(routine, p, key)
     keys = None if key is None else jax.random.split(key, len(p.unary))
     axes = (batch_axes(p), None if key is None else 0)
     return jax.vmap(lambda q, k: _mapped(routine, q, k), in_axes=axes)(p, keys)
 
 
-def _judged(beliefs: Beliefs) -> Beliefs:
-    """The status with what every routine may meet: numbers that are not finite, no state at all."""
+def _judged(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
+    """One instance, its status with what every routine may meet: numbers that are not finite, no
+    state at all.
+
+    The constant of the energy comes last: beside a large one single precision would lose all else,
+    and it is no sign of a contradiction.
+    """
+    beliefs = routine.infer(eqx.tree_at(lambda q: q.offset, p, jnp.zeros_like(p.offset)), key)
     finite = jnp.isfinite(beliefs.log_z) & jnp.isfinite(beliefs.unary).all()
     status = jnp.where(beliefs.log_z < -HARD, int(Status.INFEASIBLE), beliefs.status)
     status = jnp.where(finite, status, int(Status.NOT_FINITE)).astype(jnp.int32)
-    return eqx.tree_at(lambda b: b.status, beliefs, status)
+    return eqx.tree_at(lambda b: (b.status, b.log_z), beliefs, (status, beliefs.log_z + p.offset))
 
 
 def _on_host(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
@@ -134,7 +140,7 @@ def _on_host(routine: Inference, p: Potentials, key: Key[Array, ""] | None) -> B
             f"{name}: runs in NumPy and cannot be traced by jit, vmap or grad; call it outside"
         )
     if p.unary.ndim == 1:
-        return _judged(routine.infer(p, key))
+        return _judged(routine, p, key)
     count = len(p.unary)
     keys = [None] * count if key is None else jax.random.split(key, count)
     rows = [_on_host(routine, instance(p, i), keys[i]) for i in range(count)]

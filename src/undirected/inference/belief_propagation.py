@@ -287,7 +287,7 @@ def _decode(routine: BeliefPropagation, p: Potentials) -> Decoded:
         total, change, count = routine._totals(p)
         x, status = best(p.layout, _obedient(p, total)), status_of(change, routine.tolerance)
         if any(isinstance(factor, Wired) for factor in p.factors):
-            broken = values(p, x[None])[0] < -HARD
+            broken = values(p, x[None])[0] - p.offset < -HARD
             status = jnp.where(broken, int(Status.INFEASIBLE), status)
         return Decoded(x, status, count)
 

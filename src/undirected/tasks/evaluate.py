@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.mesh import check_mesh
-from undirected.core.potentials import Potentials, clamp
+from undirected.core.potentials import Potentials, clamp, without_constant
 from undirected.core.progress import Progress, shares
 from undirected.core.protocols import Conditionals, Lowerable, Marginal, Separable, Summable
 from undirected.core.random import make_key
@@ -205,7 +205,9 @@ def evaluate(
     else:
         first, second = shares(progress, 2 * chains * betas, _row_steps(model, values, betas))
         log_z = log_partition(model, chains=chains, key=own, progress=first, **settings)
-        found, sums = _likelihood(model, values, log_z.value, own, second, **settings)
+        bare, constant = without_constant(model)
+        sought = log_z.value - constant
+        found, sums = _likelihood(bare, values, sought, own, second, **settings)
         pseudo = pseudo_log_likelihood(model, complete) if known else None
     ask = len(complete) < len(values) if entries is None else entries
     held_out = entry_bits(model, values) if ask and scores_entries(model) else None
@@ -305,7 +307,7 @@ def _row_steps(model: Any, rows: np.ndarray, betas: int) -> int:
 
 def _exact(model: Any) -> tuple[float | None, str]:
     """log Z by the first exact routine that can afford the model; otherwise None, and why not."""
-    p, why = model.lower(), []
+    (p, constant), why = without_constant(model.lower()), []
     graphs = [factor.graph for factor in p.factors if hasattr(factor, "graph")]
     routines = [
         lambda: Exact(most=MOST_STATES),
@@ -314,7 +316,7 @@ def _exact(model: Any) -> tuple[float | None, str]:
     ]
     for routine in routines:
         try:
-            return float(routine()(p).log_z), ""
+            return float(routine()(p).log_z) + constant, ""
         except UndirectedError as error:
             why.append(str(error))
     return None, why[0]

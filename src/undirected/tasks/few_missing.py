@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from undirected.core.chunks import map_rows
 from undirected.core.layout import Domain, Layout
+from undirected.core.potentials import without_constant
 from undirected.core.progress import Progress
 from undirected.core.protocols import Summable
 from undirected.factors.wired import HARD
@@ -45,6 +46,7 @@ def answer_few(
     model: Any, rows: Float[np.ndarray, "rows v"], progress: Progress | None = None
 ) -> tuple[Float[np.ndarray, "rows v"], Bool[np.ndarray, " rows"]]:
     """Means of all visible units given the known ones, and which rows agree with any state."""
+    model, _ = without_constant(model)
     found, feasible = np.array(rows, np.float64), np.ones(len(rows), bool)
     done = 0
     for groups in _batches(_states(_visible(model.layout), rows)):
