@@ -290,3 +290,16 @@ def test_estimators_are_cloned_pickled_and_searched(estimator):
     ask = partial(search.score, x, y)
     assert search.best_params_[name] in (2, 3) and np.isfinite(ask())
     assert pickle.loads(pickle.dumps(search)).score(x, y) == ask()
+
+
+def test_masked_cells_are_not_known():
+    rng = np.random.default_rng(0)
+    rows = np.ma.array(rng.integers(0, 2, (40, 3)), mask=rng.random((40, 3)) < 0.3)
+    holes = rows.astype(float).filled(np.nan)
+    found = TableImputer(random_state=0).fit(rows).transform(rows)
+    np.testing.assert_array_equal(found, TableImputer(random_state=0).fit(holes).transform(holes))
+    for estimator in (RBMFeatures(2), StructuredClassifier()):
+        with pytest.raises(ValueError, match="NaN"):
+            estimator.fit(rows, rows.data[:, 0])
+    with pytest.raises(ValueError, match="NaN"):
+        StructuredClassifier().fit(rows.data, rows[:, 0])

@@ -50,6 +50,10 @@ def test_states(cells, kind, states):
         (np.arange(N) % 20 / 4, "nonnegative", 2),
         (1234567.89 + 1000.01 * np.arange(N), "real", 2),
         (np.float32(0.1) * np.arange(2, N, dtype=np.float32), "real", 1),
+        (1e-9 * np.sin(np.arange(N)), "real", 13),
+        (1 + 1e-9 * np.sin(np.arange(N)), "real", 12),
+        (25e-12 * np.arange(2, N), "real", 12),
+        ([f"{i}.5e-15" for i in range(N)], "real", 16),
     ],
 )
 def test_numbers(cells, kind, decimals):

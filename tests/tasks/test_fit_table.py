@@ -45,3 +45,51 @@ def test_a_data_frame_is_answered_under_its_own_index():
     model = un.fit_table(table, epochs=2, hidden=2)
     asked = pandas.DataFrame({"sky": ["dark", None]}, index=["b", "a"])
     assert list(model.query(asked).index) == ["b", "a"]
+
+
+def test_masked_cells_of_a_table_are_missing():
+    rows = np.ma.array(
+        np.random.default_rng(0).integers(0, 2, (40, 3)),
+        mask=np.random.default_rng(1).random((40, 3)) < 0.3,
+    )
+    columns = {name: rows[:, j] for j, name in enumerate("abc")}
+    for table in (rows, columns):
+        schema = un.fit_table(table, epochs=2, hidden=2).schema
+        assert [column.missing for column in schema] == rows.mask.sum(0).tolist()
+    truth = np.ma.array(rows[:, 0] == 1, mask=rows.mask[:, 0])
+    column = un.infer_schema({"a": truth, "b": np.ma.array(["x", "y"] * 20)})["a"]
+    assert (column.states, column.missing) == (("False", "True"), rows.mask[:, 0].sum())
+
+
+def test_answers_have_the_type_of_their_column():
+    """Words among booleans and numbers were answers: bool('False') is True, and '1' is no 1."""
+    table = {
+        "on": [True, False, None] * 20,
+        "grade": [1.0, 2.0, np.nan, 3.0] * 15,
+        "code": ["1", "2", None] * 20,
+    }
+    model = un.fit_table(table, epochs=2, hidden=2)
+    found = model.query(table)
+    assert {type(cell) for cell in found["on"]} <= {bool, np.bool_}
+    assert {float(cell) for cell in found["grade"]} <= {1.0, 2.0, 3.0}
+    assert not any(isinstance(cell, str) for cell in found["grade"])
+    assert set(found["code"]) == {"1", "2"}
+    alone = model.query({"on": [True], "grade": np.array([np.nan])})
+    assert isinstance(alone["grade"][0], float)
+    assert isinstance(alone["code"][0], str)  # of a column that is not there
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e-30, 1e9])
+def test_answers_have_digits_that_suit_the_scale(scale):
+    """Amperes of 1e-9 were answered by 0, with a standard deviation of 0."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=200)
+    second = first + 0.1 * rng.normal(size=200)
+    model = un.fit_table({"a": scale * first, "b": scale * second}, hidden=2)
+    plain = un.fit_table({"a": first, "b": second}, hidden=2)
+    asked = np.array([-1.0, 1.0])
+    found, wanted = model.query({"a": scale * asked}), plain.query({"a": asked})
+    for name in ("b", "b_sd"):
+        ours, theirs = np.array(found[name], float) / scale, np.array(wanted[name], float)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-2)
+        assert (np.abs(theirs) > 0.05).all()

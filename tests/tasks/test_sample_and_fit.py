@@ -223,3 +223,57 @@ def test_columns_of_a_data_frame_in_another_order_are_not_taken_for_each_other()
 def test_save_wants_the_folder_first():
     with pytest.raises(un.UndirectedError, match="save: folder is a RBM; pass the folder first"):
         un.save(un.RBM.create(2, 1, seed=0), "folder")
+
+
+MASKED = np.ma.array(
+    np.random.default_rng(0).integers(0, 2, (40, 3)),
+    mask=np.random.default_rng(1).random((40, 3)) < 0.3,
+)
+PAIRS = un.Ising(
+    np.array([[0.0, 1, 0], [1, 0, -2], [0, -2, 0]], np.float32), np.ones(3, np.float32)
+)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda rows: un.query(PAIRS, rows),
+        lambda rows: un.evaluate(PAIRS, rows).log_likelihood.rows,
+        lambda rows: un.fit(un.Ising.create(3), rows, steps=3, seed=0).model.couplings,
+        lambda rows: (
+            un.fit(
+                un.Ising.create(3),
+                un.StreamedBatches(rows, 10, block=5, buffer=20),
+                un.Persistent(un.Gibbs(), chains=10),
+                steps=3,
+                seed=0,
+            ).model.couplings
+        ),
+    ],
+    ids=["query", "evaluate", "fit", "streamed"],
+)
+def test_a_masked_cell_is_not_known(verb):
+    """A mask was lost: what lay below it was taken for what is known."""
+    found = np.asarray(verb(MASKED))
+    np.testing.assert_array_equal(found, np.asarray(verb(MASKED.astype(float).filled(np.nan))))
+    assert not np.array_equal(found, np.asarray(verb(MASKED.data.astype(float))))
+
+
+def test_masked_cells_are_refused_where_all_must_be_known():
+    for verb in (
+        lambda rows: un.pseudo_log_likelihood(PAIRS, rows),
+        lambda rows: un.interaction_screening(un.Ising.create(3), rows),
+        lambda rows: un.sequence_weights(rows),
+        lambda rows: un.Alignment(rows, "-A", tuple(map(str, range(len(rows))))),
+    ):
+        verb(MASKED.data)
+        with pytest.raises(UndirectedError):
+            verb(MASKED)
+
+
+def test_a_masked_entry_of_a_network_is_missing():
+    net = un.markov_network({"a": 2, "b": 2}, {("a", "b"): [[1, 1], [1, 1]]})
+    rows = {"a": np.ma.array([0, 1, 1, 1], mask=[0, 0, 0, 1]), "b": [0, 0, 1, 1]}
+    found = un.query(un.fit(net, rows).model)
+    assert found == un.query(un.fit(net, rows | {"a": [0, 1, 1, None]}).model)
+    assert found != un.query(un.fit(net, rows | {"a": [0, 1, 1, 1]}).model)

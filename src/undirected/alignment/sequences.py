@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, check_place
 
@@ -55,7 +56,7 @@ class Alignment:
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        kind = getattr(self.states, "dtype", None)
+        kind = getattr(unmasked(self.states), "dtype", None)
         if kind is None or not np.issubdtype(kind, np.integer) or (self.states < 0).any():
             raise UndirectedError(
                 f"Alignment: states are {self.states!r:.60}; pass an array of whole numbers from "

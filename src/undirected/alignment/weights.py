@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 
 from undirected.alignment.sequences import Alignment
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.learning.pairwise import check_weights, one_hot
 
@@ -38,7 +39,7 @@ def sequence_weights(
     """
     if not 0 < identity <= 1:
         raise UndirectedError(f"sequence_weights: identity {identity}; pass a share from 0 to 1")
-    states = np.asarray(getattr(alignment, "states", alignment))
+    states = np.asarray(unmasked(getattr(alignment, "states", alignment)))
     _check_states("sequence_weights", states, 256)
     planes, length = _bit_planes(states), states.shape[1]
     # A hair is added so that 0.2 x 5 allows one difference, though 1 - 0.8 is below 0.2 in floats.
@@ -117,7 +118,7 @@ def frequencies(
     """
     if not 0 <= pseudocount <= 1:
         raise UndirectedError(f"frequencies: pseudocount {pseudocount}; pass a share from 0 to 1")
-    states = np.asarray(states)
+    states = np.asarray(unmasked(states))
     w = np.ones(len(states)) if weights is None else np.asarray(weights, float)
     check_weights("frequencies", w, len(states))
     _check_states("frequencies", states, q)

@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import numpy as np
+
 MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "+nan", "-nan", "null", "<na>"})
 """What stands for a missing value, in lower case and without spaces around it."""
 
@@ -21,6 +23,23 @@ def as_number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def unmasked(values: Any) -> Any:
+    """Values as they are; in a masked array of NumPy's the masked cells are NaN, or None in words.
+
+    Whole numbers become floats, which have a NaN. `np.asarray` would show what lies below a mask.
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    mask = np.ma.getmaskarray(values)
+    if not mask.any():
+        return values.data
+    kind = values.dtype.kind
+    wanted = np.float64 if kind in "bui" else values.dtype if kind in "fmM" else object
+    found = values.data.astype(wanted)
+    found[mask] = None
+    return found
 
 
 def is_nothing(cell: Any) -> bool:

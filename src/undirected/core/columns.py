@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float, Float32
 
-from undirected.core.cells import as_number, as_word
+from undirected.core.cells import as_number, as_word, unmasked
 from undirected.core.errors import UndirectedError
 
 Kind = Literal["binary", "category", "real", "nonnegative"]
@@ -82,6 +82,7 @@ class Column:
 
     def encode(self, cells: Cells, place: Place | None = None) -> Float32[np.ndarray, " rows"]:
         """Its cells as numbers for a model, NaN where one is missing."""
+        cells = unmasked(cells)
         array = np.asarray(cells)
         if array.dtype.kind in "buif":
             return self._encode_numbers(array, place)
@@ -315,7 +316,7 @@ def _complaint(column: Column) -> str | None:
     if column.scale <= 0 or (column.kind == "nonnegative" and column.mean != 0):
         return f"its mean and scale are {numbers}; the scale is over 0, a nonnegative one's mean 0"
     counts = (column.decimals, column.missing)
-    if any(type(value) is not int or value < 0 for value in counts) or column.decimals > 20:
+    if any(type(value) is not int or value < 0 for value in counts) or column.decimals > 100:
         return f"its decimals and its count of missing cells are {counts!r:.60}"
     return None
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain
 
@@ -172,7 +173,7 @@ class TableUnits:
                 "rows[list(model.table.names)]"
             )
         try:
-            rows = np.asarray(table, np.float32)
+            rows = np.asarray(unmasked(table), np.float32)
         except (TypeError, ValueError) as error:
             raise UndirectedError(
                 f"{caller}: rows are no table of numbers ({error}); pass states as their numbers, "

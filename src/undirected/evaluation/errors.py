@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.evaluation.estimate import (
     Estimate,
@@ -61,5 +62,5 @@ def _alike(caller: str, predicted: ArrayLike, target: ArrayLike) -> tuple[np.nda
 
 def _numbers(values: ArrayLike) -> np.ndarray:
     """An array that compares with numbers: as it is, where NumPy has the type."""
-    array = np.asarray(values)
+    array = np.asarray(unmasked(values))
     return array if array.dtype.kind in "biuf" else array.astype(np.float64)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Domain, Layout
 
@@ -49,7 +50,7 @@ def check_data(
     caller: str, layout: Layout, v: ArrayLike, holes: bool = False
 ) -> Float[np.ndarray, "rows v"]:
     """Rows of visible values, all of which the layout's domains allow; with `holes`, or NaN."""
-    v = np.asarray(v, np.float32)
+    v = np.asarray(unmasked(v), np.float32)
     if v.ndim != 2 or v.shape[1] != layout.n_visible:
         raise UndirectedError(
             f"{caller}: data have shape {v.shape}; pass (rows, {layout.n_visible}), one column per "

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.evaluation.estimate import check_binary
 
@@ -81,7 +82,7 @@ def _padded(rows: np.ndarray, tile: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rows(name: str, x: ArrayLike) -> Bool[np.ndarray, "n d"]:
-    x = np.asarray(x)
+    x = np.asarray(unmasked(x))
     if x.ndim != 2 or 0 in x.shape:
         raise UndirectedError(f"log_mmd: {name} has shape {x.shape}; pass (rows, variables)")
     check_binary(f"log_mmd: {name}", x)

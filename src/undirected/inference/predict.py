@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Inference
@@ -54,7 +55,7 @@ def predict(
 
 def _features(model: Any, x: ArrayLike) -> Float[np.ndarray, "rows X"]:
     """Rows of finite features, as many as the model says it has."""
-    rows = np.asarray(x, np.float32)
+    rows = np.asarray(unmasked(x), np.float32)
     wanted = getattr(model, "n_features", rows.shape[-1] if rows.ndim else 0)
     if rows.ndim != 2 or rows.shape[1] != wanted:
         raise UndirectedError(f"predict: features have shape {rows.shape}; pass (rows, {wanted})")

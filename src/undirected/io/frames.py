@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from undirected.core.cells import as_word, is_nothing
+from undirected.core.cells import as_word, is_nothing, unmasked
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, check_place
@@ -275,8 +275,10 @@ def _as_cells(column: Any, name: str) -> np.ndarray:
 
 def _array(values: Any) -> np.ndarray:
     """Values as an array; of objects where they are lists of several lengths."""
+    if isinstance(values, np.ma.MaskedArray) and values.dtype.kind == "b":
+        values = values.astype(object)  # yes and no stay what they are beside what is not known
     try:
-        return np.asarray(values)
+        return np.asarray(unmasked(values))
     except ValueError:
         return np.array([*values, None], object)[:-1]
 

@@ -227,10 +227,12 @@ def _of_numbers(
             f"--types {name}=real"
         )
     mean = float(there.mean()) if kind == "real" else 0.0
-    scale = float(np.sqrt(np.mean((there - mean) ** 2)))
+    with np.errstate(over="ignore"):
+        scale = float(np.sqrt(np.mean((there - mean) ** 2)))
     if not (math.isfinite(mean) and 0 < scale < 1e300):
         raise Left(f"its numbers, {found[0]:g} to {found[-1]:g}, cannot be brought to one scale")
-    digits = min(max(map(_digits, words)) if words else _decimals(there), 12)
+    most = min(max(6, 3 - math.floor(math.log10(scale))), 100)
+    digits = min(max(map(_digits, words)), max(most, 12)) if words else _decimals(there, most)
     return Column(name, kind, (), mean, scale, digits, missing)  # type: ignore[arg-type]
 
 
@@ -314,15 +316,12 @@ def _digits(word: str) -> int:
     return max(0, len(mantissa.partition(".")[2]) - int(power or 0))
 
 
-def _decimals(values: np.ndarray) -> int:
+def _decimals(values: np.ndarray, most: int) -> int:
     """Digits after the point with which numbers, perhaps rounded to float32, are written."""
     with np.errstate(over="ignore"):
         is_single = (values.astype(np.float32) == values).all()
-    for digits in range(7):
-        rounded = np.round(values, digits)
-        if np.allclose(values, rounded, rtol=1e-6 if is_single else 1e-12, atol=1e-9):
-            return digits
-    return 6
+    near = {"rtol": 1e-6 if is_single else 1e-12, "atol": 10.0 ** -(most + 3)}
+    return next((d for d in range(most) if np.allclose(values, np.round(values, d), **near)), most)
 
 
 def _check_name(name: str, frame: Frame) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Float32
 from numpy.lib import format as npy
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import BadFile
 from undirected.core.files import atomic_write, check_place
 from undirected.io import csv_text
@@ -124,7 +125,7 @@ def write_table(
     """
     path = Path(path)
     suffix = _suffix(path)
-    values = _to_float32(np.asarray(values), path)
+    values = _to_float32(np.asarray(unmasked(values)), path)
     _check(values, _entry(path), binary=False, grey=False, missing=True)
     names = csv_text.clean_names(names or [""] * values.shape[1], path)
     if len(names) != values.shape[1]:

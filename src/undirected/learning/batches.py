@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, PyTree
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.mesh import split
 
@@ -111,4 +112,4 @@ def _as_array(leaf: Array | np.ndarray) -> Array:
         )
     if isinstance(leaf, jax.Array) and len(leaf.devices()) > 1:
         leaf = np.asarray(leaf)  # split by the caller, in a way that the steps do not know
-    return jnp.asarray(leaf)
+    return jnp.asarray(unmasked(leaf))

@@ -10,6 +10,7 @@ from jax.nn import logsumexp, softplus
 from jaxtyping import Array, Bool, Float, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.chunks import map_rows
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, Layout
@@ -102,7 +103,7 @@ def answers(model: Any, x: ArrayLike, *, budget: int = 2**28) -> Float[np.ndarra
     Values are 0, 1 or, as soft evidence, between; 0.5 says nothing. `budget`: bytes that the
     messages of one chunk of rows may take.
     """
-    values = np.asarray(x, np.float32)
+    values = np.asarray(unmasked(x), np.float32)
     n = model.layout.n_visible
     if values.ndim != 2 or values.shape[1] != n:
         raise UndirectedError(f"answers: x has shape {values.shape}; pass (rows, {n})")

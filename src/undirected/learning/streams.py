@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int, PyTree
 
 from undirected.core.bijection import bijection
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.learning.batches import Batches
 
@@ -53,6 +54,7 @@ class StreamedBatches(Batches):
     buffer: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "data", jax.tree.map(unmasked, self.data))
         leaves = jax.tree.leaves(self.data)
         if not leaves or not all(hasattr(a, "shape") and hasattr(a, "dtype") for a in leaves):
             raise UndirectedError(

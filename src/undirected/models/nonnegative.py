@@ -7,6 +7,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from undirected.core import rectified
+from undirected.core.cells import unmasked
 from undirected.core.errors import NotFinite, UndirectedError, shape_of
 from undirected.core.graph import Graph, check_graph, from_edges
 from undirected.core.layout import Block, Domain, Layout
@@ -190,7 +191,7 @@ class NonnegativeBM(eqx.Module):
 
 def check_data(data: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
     """The data as floats, refused with a reason where they are not finite or not nonnegative."""
-    x = jnp.asarray(data)
+    x = jnp.asarray(unmasked(data))
     if x.ndim != 2 or x.shape[0] < 2:
         raise UndirectedError(
             f"nonnegative data: got shape {x.shape}; pass (rows, units), rows > 1"

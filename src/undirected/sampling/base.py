@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts
 from undirected.core.layout import Domain, Layout, check_discrete
 from undirected.core.numerics import is_traced
@@ -33,7 +34,7 @@ class Evaluations(NamedTuple):
 
 def joint_states(kernel: str, layout: Layout, x: Any) -> Float[Array, "*chains n"]:
     """The start of chains as floating point numbers, one for every unit, hidden ones included."""
-    x = jnp.asarray(x)
+    x = jnp.asarray(unmasked(x))
     if x.shape[-1:] != (layout.n,):
         raise UndirectedError(
             f"{kernel}: the start has shape {x.shape}, the model has {layout.n} units of which "

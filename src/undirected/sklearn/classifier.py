@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from undirected.core.cells import unmasked
 from undirected.core.table_units import TableUnits
 from undirected.tasks.enumerated import MOST_HIDDEN
 from undirected.tasks.enumerated_conditional import fit_conditional
@@ -68,7 +69,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> "StructuredClassifier":
         """Learn from rows of features and of labels, `y` (rows,) or (rows, labels)."""
-        given: Any = {"X": X, "y": y, "multi_output": True, "dtype": np.float64}
+        given: Any = {"X": unmasked(X), "y": unmasked(y), "multi_output": True, "dtype": np.float64}
         found: Any = validate_data(self, **given)
         x, labels = found
         check_classification_targets(labels)
@@ -93,7 +94,7 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: ArrayLike) -> Any:
         """The probability of every class, (rows, classes); for many labels a list of those."""
         check_is_fitted(self)
-        how: Any = {"X": X, "reset": False, "dtype": np.float64}
+        how: Any = {"X": unmasked(X), "reset": False, "dtype": np.float64}
         rows: Any = validate_data(self, **how)
         x = self._standardised(rows)
         many = self.classes_ if self._many else [self.classes_]
@@ -131,5 +132,5 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 
 def _columns(labels: Any) -> np.ndarray:
     """Labels as an array of two axes."""
-    found = labels.toarray() if issparse(labels) else np.asarray(labels)
+    found = labels.toarray() if issparse(labels) else np.asarray(unmasked(labels))
     return found if found.ndim == 2 else found[:, None]

@@ -21,6 +21,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from undirected import tasks
+from undirected.core.cells import unmasked
 
 FLOATS = (np.float64, np.float32)
 ROWS_AT_ONCE = 1000
@@ -193,7 +194,7 @@ class RBMFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         return -np.logaddexp(0, rise).sum(1)
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        how: Any = {"X": X, "reset": reset, "accept_sparse": "csr", "dtype": FLOATS}
+        how: Any = {"X": unmasked(X), "reset": reset, "accept_sparse": "csr", "dtype": FLOATS}
         return validate_data(self, **how)
 
     def _warn_of_range(self, x: Any) -> None:

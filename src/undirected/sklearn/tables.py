@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from undirected.core.cells import unmasked
 from undirected.core.table_units import TableUnits
 from undirected.sklearn.codec import TableCodec
 from undirected.tasks import Settings, train_table
@@ -86,7 +87,12 @@ class _TableEstimator(BaseEstimator):
         return table_model(trained, schema), max(1, int(trained.result.step))
 
     def _checked(self, X: Any, reset: bool) -> np.ndarray:
-        how: Any = {"X": X, "reset": reset, "dtype": None, "ensure_all_finite": "allow-nan"}
+        how: Any = {
+            "X": unmasked(X),
+            "reset": reset,
+            "dtype": None,
+            "ensure_all_finite": "allow-nan",
+        }
         return np.asarray(validate_data(self, **how, ensure_min_samples=2 if reset else 1))
 
     def __sklearn_tags__(self) -> Any:

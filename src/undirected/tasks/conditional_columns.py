@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.core.table_units import TableUnits, part_of
 from undirected.inference import SumProduct, predict
@@ -54,7 +55,7 @@ def conditional_answers(
     model: ConditionalRBM, columns: Any, given: Sequence[int], rows: ArrayLike
 ) -> Float[np.ndarray, "rows V"]:
     """Probabilities of the output units of a conditional model for rows of a table."""
-    table, values = TableUnits.of(columns), np.asarray(rows, np.float32)
+    table, values = TableUnits.of(columns), np.asarray(unmasked(rows), np.float32)
     inputs, outputs = given_and_asked(table, given)
     x, _ = pairs(table, inputs, outputs, values)
     return predict(model, x, SumProduct(iterations=100, tolerance=1e-3), jax.random.key(0))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError, check_counts, check_offers
 from undirected.core.protocols import Marginal, Objective, Optimiser, Summable
 from undirected.core.random import make_key
@@ -198,7 +199,7 @@ def _features_and_rows(
 ) -> tuple[Float[np.ndarray, "rows X"], Float[np.ndarray, "rows v"]]:
     """Features, which must be known, and rows over the visible units that go with them."""
     try:
-        x = np.asarray(features, np.float32)
+        x = np.asarray(unmasked(features), np.float32)
     except (TypeError, ValueError) as error:
         raise UndirectedError(
             f"fit: features are no table of numbers ({error}); pass an array (rows, features)"

@@ -35,10 +35,10 @@ def columns(caller: str, data: Any) -> dict[Hashable, list[Any]]:
 
 
 def _cell(x: Any) -> Any:
-    """A plain value; None for None, NaN and what else stands for nothing."""
+    """A plain value; None for None, NaN, a masked cell and what else stands for nothing."""
     x = x.item() if isinstance(x, np.generic) else x
     try:
-        return None if x is None or bool(x != x) else x
+        return None if x is None or x is np.ma.masked or bool(x != x) else x
     except (TypeError, ValueError):  # pandas.NA has no truth value
         return None
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import observe, potentials
@@ -22,7 +23,7 @@ def visible_rows(
     `grey` allows values between 0 and 1 for binary units: probabilities of a one.
     """
     try:
-        found = np.asarray(rows, np.float32)
+        found = np.asarray(unmasked(rows), np.float32)
     except (TypeError, ValueError) as error:
         raise UndirectedError(
             f"{caller}: rows are no table of numbers ({error}); pass an array, NaN for what is "

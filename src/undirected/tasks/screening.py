@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.learning.pairwise import Penalty, fit_pairwise
 from undirected.models import Ising, Potts
@@ -64,7 +65,7 @@ def interaction_screening(
 
 def _states(model: Any, data: Any) -> tuple[Int[np.ndarray, "N n"], int]:
     """The data as integers, and the number of states."""
-    array = np.asarray(data)
+    array = np.asarray(unmasked(data))
     if isinstance(model, Potts):
         n, q = model.fields.shape
         dense = model.graph.n_edges == n * (n - 1) // 2 and model.couplings.ndim == 3

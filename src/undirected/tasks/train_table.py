@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError
 from undirected.core.memory import available_memory
 from undirected.core.table_units import TableUnits
@@ -159,7 +160,7 @@ def train_table(
         >>> un.train_table(rows, un.Settings(model="ising", epochs=3)).settings.method
         'pl'
     """
-    table = np.asarray(values, np.float32)
+    table = np.asarray(unmasked(values), np.float32)
     if table.ndim != 2:
         raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
     settings = settings or Settings()

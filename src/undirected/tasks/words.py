@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from undirected.core.cells import as_number, is_missing
 from undirected.core.columns import Column, Schema
 
 SHOWN = 4
@@ -104,9 +106,10 @@ def filled(
 ) -> dict[str, list[Any]]:
     """A table with its missing cells filled in, and how sure each answer is in columns beside.
 
-    Cells that were there stay as they are, and so do columns that the model does not know. Beside
-    a column with missing cells stands NAME_p, the probability of the word that was filled in, or
-    NAME_sd, the standard deviation.
+    Cells that were there stay as they are, and so do columns that the model does not know. Answers
+    are numbers or booleans where the cells of their column are, words elsewhere. Beside a column
+    with missing cells stands NAME_p, the probability of the word that was filled in, or NAME_sd,
+    the standard deviation.
     """
     by_name = {answer.column.name: answer for answer in answers}
     table: dict[str, list[Any]] = {}
@@ -118,12 +121,28 @@ def filled(
             continue
         best, sure = answer.best, answer.certainty
         digits = answer.column.decimals + 1
-        best = best if answer.probabilities is not None else np.round(best, digits)
+        discrete = answer.probabilities is not None
+        best = _alike(best, cells.get(name)) if discrete else np.round(best, digits)
         table[name] = [b if a else g for a, b, g in zip(answer.asked, best, given, strict=True)]
         mark = "p" if answer.column.is_discrete else "sd"
         places = 4 if answer.column.is_discrete else digits
         table[f"{name}_{mark}"] = [None if s != s else round(float(s), places) for s in sure]
     return table
+
+
+def _alike(words: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
+    """Words as numbers or booleans, where the cells of their column are such and the words too."""
+    if cells is None:
+        return words
+    numeric = cells.dtype.kind in "uif"
+    there = [] if numeric else [cell for cell in cells if not is_missing(cell)]
+    if there and all(isinstance(cell, bool | np.bool_) for cell in there):
+        lower = np.array([word.lower() for word in words])
+        return lower == "true" if set(lower) <= {"false", "true"} else words
+    if numeric or (there and all(isinstance(cell, Real) for cell in there)):
+        numbers = [as_number(word) for word in words]
+        return words if None in numbers else np.array(numbers)
+    return words
 
 
 def asked_cells(answers: list[ColumnAnswer]) -> Iterator[tuple[int, ColumnAnswer]]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from undirected.core import linalg
+from undirected.core.cells import unmasked
 from undirected.core.errors import NotFinite, UndirectedError
 
 Couplings = tuple[Float[Array, "n n"], Float[Array, " n"]]
@@ -17,7 +18,7 @@ Couplings = tuple[Float[Array, "n n"], Float[Array, " n"]]
 
 def spin_moments(x: Float[Array, "rows n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
     """Means and covariances of spins from rows of {0, 1} states."""
-    s = 2 * jnp.asarray(x, float) - 1
+    s = 2 * jnp.asarray(unmasked(x), float) - 1
     if s.ndim != 2:
         raise UndirectedError(f"inverse Ising: states have shape {s.shape}; pass (rows, units)")
     mean = s.mean(0)

@@ -1,0 +1,34 @@
+"""Cells that are masked are not known: what lies below a mask is never taken for a value."""
+
+import numpy as np
+import pytest
+
+from undirected.core.cells import unmasked
+
+MASK = [True, False]
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([1.5, 2.5], [None, 2.5]),
+        (np.array([1, 2], np.int8), [None, 2.0]),
+        (np.array([1.5, 2.5], np.float32), [None, 2.5]),
+        ([True, False], [None, 0.0]),
+        (["a", "b"], [None, "b"]),
+        (np.array(["a", 3], object), [None, 3]),
+    ],
+    ids=["floats", "whole numbers", "single precision", "booleans", "words", "objects"],
+)
+def test_masked_cells_are_missing(values, wanted):
+    table = np.ma.array(values, mask=MASK)
+    found = unmasked(table)
+    assert type(found) is np.ndarray
+    assert [None if cell is None or cell != cell else cell for cell in found] == wanted
+    assert table.data[0] == np.asarray(values)[0]  # the table of the caller is as it was
+
+
+def test_what_has_no_mask_stays_as_it_is():
+    rows = [[1, 2]]
+    assert unmasked(rows) is rows
+    assert unmasked(np.ma.array([1, 2])).dtype == int
