@@ -303,3 +303,12 @@ def test_masked_cells_are_not_known():
             estimator.fit(rows, rows.data[:, 0])
     with pytest.raises(ValueError, match="NaN"):
         StructuredClassifier().fit(rows.data, rows[:, 0])
+
+
+def test_a_feature_that_never_varied_decides_nothing():
+    """The mean of 0.1, 0.1, ... is not 0.1: another value was 1e15 standard deviations away."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(50, 2)), np.full((50, 1), 0.1)], 1)
+    model = StructuredClassifier(random_state=0).fit(x, x[:, 0] > 0)
+    other = x + [0, 0, 0.1]
+    np.testing.assert_allclose(model.predict_proba(other), model.predict_proba(x), atol=1e-6)

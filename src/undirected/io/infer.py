@@ -320,8 +320,11 @@ def _decimals(values: np.ndarray, most: int) -> int:
     """Digits after the point with which numbers, perhaps rounded to float32, are written."""
     with np.errstate(over="ignore"):
         is_single = (values.astype(np.float32) == values).all()
-    near = {"rtol": 1e-6 if is_single else 1e-12, "atol": 10.0 ** -(most + 3)}
-    return next((d for d in range(most) if np.allclose(values, np.round(values, d), **near)), most)
+    rtol, atol = 1e-6 if is_single else 1e-12, 10.0 ** -(most + 3)
+    for digits in range(most):
+        if np.allclose(values, np.round(values, digits), rtol=rtol, atol=atol):
+            return digits
+    return most
 
 
 def _check_name(name: str, frame: Frame) -> None:

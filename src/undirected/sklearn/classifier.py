@@ -78,8 +78,8 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         states = [np.unique(column, return_inverse=True) for column in labels.T]
         classes = [own for own, _ in states]
         self.classes_ = classes if self._many else classes[0]
-        self.mean_, spread = x.mean(0), x.std(0)
-        self.scale_ = np.where(spread > 0, spread, 1.0)
+        self.mean_ = x.mean(0)
+        self.scale_ = np.where(np.ptp(x, 0) > 0, x.std(0), 1.0)  # rounding gives 0.1, 0.1 a spread
         self._learned = [j for j, own in enumerate(classes) if len(own) > 1]
         kinds = [len(classes[j]) if len(classes[j]) > 2 else "binary" for j in self._learned]
         self.model_, self.n_iter_ = None, 1
