@@ -310,5 +310,5 @@ def test_a_feature_that_never_varied_decides_nothing():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(size=(50, 2)), np.full((50, 1), 0.1)], 1)
     model = StructuredClassifier(random_state=0).fit(x, x[:, 0] > 0)
-    other = x + [0, 0, 0.1]
+    other = x + np.array([0, 0, 0.1])
     np.testing.assert_allclose(model.predict_proba(other), model.predict_proba(x), atol=1e-6)

@@ -213,3 +213,23 @@ def test_cells_that_are_zero_get_a_spike(broken, monkeypatch):
 def test_too_many_hidden_units_are_refused():
     with pytest.raises(un.UndirectedError, match="wanted 0 to 10"):
         hidden_states(11)
+
+
+@pytest.mark.parametrize("a", [-0.5, -3.0, -40.0, -99.0, -101.0, -1000.0, -2e4, -1e7, 3.0, 60.0])
+def test_moments_of_nonnegative_units_however_far_out(a):
+    """Columns that are often 0 lead far out, where the terms of the moments cancelled."""
+    visible, variance = Visible(TableUnits(("nonnegative",))), 0.25
+    first, second = visible.moments(np.array([[a / 0.5]]), np.array([variance]))
+    y, weights = np.polynomial.legendre.leggauss(200)
+    top = a + 12 if a > 0 else 40 / (1 - a) if a < -3 else 12.0
+    y, weights = top * (y + 1) / 2, weights * top / 2
+    weights = weights * np.exp(a * y - 0.5 * y**2 - max(a, 0) ** 2 / 2)
+    wanted = 0.5 * (weights @ y) / weights.sum(), 0.25 * (weights @ y**2) / weights.sum()
+    np.testing.assert_allclose((first.item(), second.item()), wanted, rtol=1e-7)
+
+
+def test_a_column_that_is_constant_gives_no_warning():
+    """A real one in standard units is at most some; what no unit has was an overflow."""
+    visible = Visible(TableUnits(("real", "binary")))
+    first, second = visible.moments(np.array([[0.0, 1e5]]), np.array([0.01]))
+    np.testing.assert_allclose((first[0, 1], second[0, 0]), (1e3, 1e6 + 0.01))

@@ -23,6 +23,8 @@ MOST_HIDDEN = 10
 """Hidden units that are enumerated."""
 MOST_NUMBERS = 2**22
 """Numbers that one chunk of rows may take."""
+FAR = -100.0
+"""Mean, in standard deviations, below which the moments of a normal cut off at 0 are a series."""
 
 
 def hidden_states(n_hidden: int) -> Float[np.ndarray, "S H"]:
@@ -127,13 +129,16 @@ class Visible:
         self, fields: Float[np.ndarray, "*b V"], variance: Float[np.ndarray, " C"]
     ) -> tuple[Float[np.ndarray, "*b V"], Float[np.ndarray, "*b C"]]:
         """Means of all units, and second moments of the continuous ones."""
-        p = np.exp(fields - self.spread(self.log_sums(fields, variance)))
-        s = np.sqrt(variance)
-        a = fields[..., self.discrete :] * s
-        hazard = np.exp(-0.5 * a**2 - self._log_shares(a)) / np.sqrt(2 * np.pi)
-        hazard = np.where(self.is_positive, hazard, 0.0)
-        p[..., self.discrete :] = s * (a + hazard)
-        return p, variance * np.maximum(1 + a * (a + hazard), 0.0)
+        s, at = np.sqrt(variance), self.discrete
+        p = fields - self.spread(self.log_sums(fields, variance))
+        p[..., :at] = np.exp(p[..., :at])
+        a = fields[..., at:] * s
+        first, second = a, 1 + a**2
+        if self.is_positive.any():
+            pairs = zip((first, second), _cut_moments(a), strict=True)
+            first, second = (np.where(self.is_positive, cut, own) for own, cut in pairs)
+        p[..., at:] = s * first
+        return p, variance * second
 
     def draw(
         self,
@@ -154,6 +159,20 @@ class Visible:
         high = -ndtri_exp(logs + self._log_shares(a))
         found[:, self.discrete :] = s * (a + high)
         return found
+
+
+def _cut_moments(a: Float[np.ndarray, "*b C"]) -> tuple[np.ndarray, np.ndarray]:
+    """First two moments of a normal of mean a and variance 1 that is cut off below 0.
+
+    Far out their terms cancel, and a series in 1 / a^2 takes their place.
+    """
+    from scipy.special import erfcx
+
+    near, far = np.maximum(a, FAR), 1 / np.minimum(a, FAR)
+    mean = near + np.sqrt(2 / np.pi) / erfcx(-near / np.sqrt(2))
+    square = 2 * far**2 - 10 * far**4 + 74 * far**6
+    first = np.where(a < FAR, (square - 1) * far, mean)
+    return first, np.where(a < FAR, square, 1 + near * mean)
 
 
 @dataclass(frozen=True, eq=False)
