@@ -302,3 +302,24 @@ def test_query_training_of_a_mixed_model():
     units = before.to_units(mixed_rows(100, seed=4))
     after = entry_bits(trained.model.model, units).mean
     assert after < entry_bits(before, units).mean - 0.05
+
+
+def test_where_no_row_can_judge_all_steps_are_learned():
+    """A NonnegativeBM has no score of rows with holes: with 0 for it the first steps were kept."""
+    rng = np.random.default_rng(0)
+    rows = np.abs(rng.normal(size=(100, 3)))
+    rows[np.arange(100), rng.integers(0, 3, 100)] = NAN
+    settings = un.Settings(model="nonnegative", epochs=4)
+    trained = un.train_table(rows, settings)
+    assert (trained.result.best, trained.result.best_step) == (None, None)
+    assert trained.model is trained.result.model
+    with pytest.raises(UndirectedError, match="no held-out row can judge a NonnegativeBM"):
+        un.train_table(rows, un.Settings(model="nonnegative", epochs=4, patience=2))
+
+
+@pytest.mark.parametrize("model", ["gaussian", "nonnegative"])
+def test_a_column_that_was_never_observed_makes_no_nan(model):
+    rows = np.abs(np.random.default_rng(0).normal(size=(40, 3)))
+    rows[:, 1] = NAN
+    found = un.train_table(rows, un.Settings(model=model, epochs=1)).model
+    assert np.isfinite(un.query(found, rows[:2], seed=0)).all()

@@ -173,8 +173,13 @@ def train_columns(
     else:
         model = recipe.make(table, train, settings)
         rows = recipe.units(table, train)
-        judge = _judge(recipe.units(table, valid)) if len(valid) else None
+        judge = _judge(model, recipe.units(table, valid)) if len(valid) else None
         missing = bool(np.isnan(rows).any())
+    if settings.patience is not None and judge is None:
+        raise UndirectedError(
+            f"fit: patience is {settings.patience}, but no held-out row can judge a "
+            f"{type(model).__name__}: all of them have holes; leave patience out"
+        )
     if settings.method == "query-training":
         model = QueryNetwork(model, jnp.asarray(1.0), LAYERS)
     batches = Batches(rows, settings.batch, settings.seed)
@@ -222,7 +227,8 @@ def _train_exact(
 
     rows, rng = table.to_units(train, "fit"), np.random.RandomState(settings.seed)
     model, steps = fit_enumerated(table, rows, settings.hidden, rng, max_iter=STEPS, on_step=told)
-    best = _judge(table.to_units(valid, "fit"))(model, None) if len(valid) else None
+    judge = _judge(model, table.to_units(valid, "fit")) if len(valid) else None
+    best = None if judge is None else judge(model, None)
     return FitResult(model, model, steps, "steps", history, best, steps, None)
 
 
@@ -269,23 +275,22 @@ def keep_positive(floor: float) -> Optimiser:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-def _judge(valid: Float[np.ndarray, "rows v"]) -> Callable[[Any, Any], float]:
+def _judge(model: Any, valid: Float[np.ndarray, "rows v"]) -> Callable[[Any, Any], float] | None:
     """What tells the best step, higher is better: bits of held-out entries, where they are asked.
 
-    Otherwise the pseudo-likelihood of the held-out rows without holes.
+    Otherwise the pseudo-likelihood of the held-out rows without holes; None where there are none.
     """
     some = valid[:MOST_JUDGED]
     complete = some[~np.isnan(some).any(1)]
+    if len(some) and scores_entries(model):
+        return lambda model, _: -entry_bits(_asked(model), some).mean
+    if len(complete) and isinstance(model, Marginal | Conditionals):
+        return lambda model, _: pseudo_log_likelihood(_asked(model), complete).mean
+    return None
 
-    def score(model: Any, _: Any) -> float:
-        model = model.model if isinstance(model, QueryNetwork) else model
-        if scores_entries(model):
-            return -entry_bits(model, some).mean
-        if isinstance(model, Marginal | Conditionals) and len(complete):
-            return pseudo_log_likelihood(model, complete).mean
-        return 0.0
 
-    return score
+def _asked(model: Any) -> Any:
+    return model.model if isinstance(model, QueryNetwork) else model
 
 
 def _judge_outputs(pair: tuple[np.ndarray, np.ndarray], rows: int) -> Any:
@@ -319,6 +324,12 @@ def _means(rows: np.ndarray) -> Float[Array, " v"]:
     return jnp.asarray((np.nansum(rows, 0) + 1.0) / (seen + 2.0), jnp.float32)
 
 
+def _known(values: np.ndarray, nothing: float) -> tuple[np.ndarray, np.ndarray]:
+    """The rows, with `nothing` in columns that were never observed, and which these are."""
+    never = np.asarray(np.isnan(values).all(0))
+    return np.where(never, np.float32(nothing), values), never
+
+
 def _make_deep(table: TableUnits, values: np.ndarray, settings: Any) -> DeepBM:
     sizes = [len(table), settings.hidden, max(8, settings.hidden // 2)]
     model = DeepBM.create(sizes, _key(settings))
@@ -334,13 +345,16 @@ def _make_semi(table: TableUnits, values: np.ndarray, settings: Any) -> SemiRest
 
 def _make_gaussian(table: TableUnits, values: np.ndarray, settings: Any) -> GaussianRBM:
     model = GaussianRBM.create(len(table), settings.hidden, _key(settings), learn_variance=True)
-    spread = jnp.asarray(np.log(np.maximum(np.nanvar(values, 0), 1e-4)), jnp.float32)
-    middle = jnp.asarray(np.nanmean(values, 0), jnp.float32)
+    known, never = _known(values, 0.0)
+    spread = np.where(never, 1.0, np.maximum(np.nanvar(known, 0), 1e-4))
+    spread = jnp.asarray(np.log(spread), jnp.float32)
+    middle = jnp.asarray(np.nanmean(known, 0), jnp.float32)
     return eqx.tree_at(lambda m: (m.visible_mean, m.log_variance), model, (middle, spread))
 
 
 def _make_nonnegative(table: TableUnits, values: np.ndarray, settings: Any) -> NonnegativeBM:
-    filled = np.where(np.isnan(values), np.nanmean(values, 0, keepdims=True), values)
+    known, _ = _known(values, 1.0)
+    filled = np.where(np.isnan(known), np.nanmean(known, 0, keepdims=True), known)
     return NonnegativeBM.from_data(jnp.asarray(filled, jnp.float32))
 
 
