@@ -93,3 +93,16 @@ def test_answers_have_digits_that_suit_the_scale(scale):
         ours, theirs = np.array(found[name], float) / scale, np.array(wanted[name], float)
         np.testing.assert_allclose(ours, theirs, rtol=1e-2)
         assert (np.abs(theirs) > 0.05).all()
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, True], ids=str)
+def test_seeds_that_are_none_are_refused_by_name(seed):
+    table = {"a": ["x", "y"] * 20, "b": np.arange(40) * 0.7}
+    with pytest.raises(UndirectedError, match="seed is"):
+        un.fit_table(table, seed=seed)
+    with pytest.raises(UndirectedError, match="seed is"):
+        un.Batches(np.eye(3), 2, seed=seed)
+    assert len(un.fit_table(table, seed=2**40).schema) == 2
+    if seed == 1.5:
+        with pytest.raises(UndirectedError, match="seed is"):
+            un.fit_table(table).sample(2, seed=seed)

@@ -1,6 +1,7 @@
 """Samples and fits through the verbs; log Z and likelihood against enumeration."""
 
 import numpy as np
+import optax
 import pytest
 
 import undirected as un
@@ -277,3 +278,14 @@ def test_a_masked_entry_of_a_network_is_missing():
     found = un.query(un.fit(net, rows).model)
     assert found == un.query(un.fit(net, rows | {"a": [0, 1, 1, None]}).model)
     assert found != un.query(un.fit(net, rows | {"a": [0, 1, 1, 1]}).model)
+
+
+def test_rates_of_an_ensemble_need_an_optimiser_that_takes_notice():
+    """Adam divides the size of a gradient out: all models of a sweep were learned at one rate."""
+    models = un.learning.stack([un.Ising.create(3), un.Ising.create(3)])
+    rows = un.Batches(np.repeat([[0.0, 0, 1], [1, 1, 0]], 5, 0), 5)
+    objective = un.Ensemble(un.PseudoLikelihood(), rates=[1.0, 0.1])
+    with pytest.raises(UndirectedError, match="Adam"):
+        un.fit(models, rows, objective, steps=2)
+    found = un.fit(models, rows, objective, optax.sgd(0.1), steps=2).model.weights
+    assert np.abs(found[0]).max() > 5 * np.abs(found[1]).max()

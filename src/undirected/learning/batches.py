@@ -55,6 +55,7 @@ class Batches:
                 "all must have as many"
             )
         check_counts("batches", size=self.size)
+        check_counts("batches", 0, seed=self.seed)
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "size", min(int(self.size), lengths[0]))
 

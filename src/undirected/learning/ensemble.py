@@ -22,7 +22,8 @@ class Ensemble:
         objective: of each model.
         own_data: whether a batch leads with an axis over models, as the parameters do; by default
             all models see the same rows in the same order.
-        rates: a factor of each model's gradient: a sweep over learning rates.
+        rates: a factor of each model's gradient: a sweep over learning rates, where steps are as
+            long as the gradient says. Those of Adam are not; it takes no notice of a factor.
 
     Returns:
         A call with a stack, a batch, what is carried and a key gives the sum over models, so that
@@ -30,12 +31,13 @@ class Ensemble:
 
     Example:
         >>> import numpy as np
+        >>> import optax
         >>> import undirected as un
         >>> from undirected.learning import stack
         >>> models = stack([un.Ising.create(3), un.Ising.create(3)])
         >>> rows = un.Batches(np.repeat([[0, 0, 1], [1, 1, 0]], 5, 0), 5)
         >>> objective = un.Ensemble(un.PseudoLikelihood(), rates=[1.0, 0.1])
-        >>> un.fit(models, rows, objective, steps=2).model.bias.shape
+        >>> un.fit(models, rows, objective, optax.sgd(0.1), steps=2).model.bias.shape
         (2, 3)
     """
 

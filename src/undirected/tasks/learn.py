@@ -130,6 +130,11 @@ def _check_arguments(model: Any, objective: Any, optimiser: Any) -> None:
         raise UndirectedError(
             f"fit: optimiser is {optimiser!r:.60}; pass one of Optax, such as optax.adam(1e-3)"
         )
+    if optimiser is None and getattr(objective, "rates", None) is not None:
+        raise UndirectedError(
+            "fit: rates are factors of gradients, of which the default optimiser, Adam, takes no "
+            "notice; pass one whose steps are as long as the gradient says, such as optax.sgd(0.1)"
+        )
 
 
 def _check_numbers(steps: Any, batch: Any, learning_rate: Any) -> None:

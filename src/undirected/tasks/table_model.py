@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +13,7 @@ from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.progress import Progress
 from undirected.core.protocols import Model
+from undirected.core.random import make_key
 from undirected.core.table_units import TableUnits, part_of, same_states
 from undirected.inference import QueryNetwork
 from undirected.io.frames import Frame, as_frame
@@ -152,7 +152,7 @@ class TableModel:
     ) -> Float[np.ndarray, "count columns"]:
         """Encoded rows drawn from the model given the known cells of one."""
         self.check_joint("sample")
-        key, units = jax.random.key(seed), self.units(row[None])[0]
+        key, units = make_key("sample", None, seed), self.units(row[None])[0]
         options = {"sweeps": sweeps, "sampler": sampler, "progress": progress}
         found = sample_units(self.model, count, units, key, **options)
         return self.table(found[:, : self.model.layout.n_visible])

@@ -225,7 +225,7 @@ def _train_exact(
         if on_event is not None:
             on_event(Progress(step, STEPS, step / (time.monotonic() - began), history[-1]))
 
-    rows, rng = table.to_units(train, "fit"), np.random.RandomState(settings.seed)
+    rows, rng = table.to_units(train, "fit"), np.random.RandomState(settings.seed % 2**32)
     model, steps = fit_enumerated(table, rows, settings.hidden, rng, max_iter=STEPS, on_step=told)
     judge = _judge(model, table.to_units(valid, "fit")) if len(valid) else None
     best = None if judge is None else judge(model, None)

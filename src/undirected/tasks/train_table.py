@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
 from undirected.core.cells import unmasked
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.memory import available_memory
 from undirected.core.table_units import TableUnits
 from undirected.evaluation import pseudo_log_likelihood
@@ -280,6 +280,7 @@ def _check_settings(settings: Settings, values: np.ndarray) -> None:
         raise UndirectedError(
             f"fit: method '{settings.method}' is unknown; pass one of {', '.join(METHODS)}"
         )
+    check_counts("fit", 0, seed=settings.seed)
     if rows < 2:
         raise UndirectedError(f"fit: the table has {rows} row; at least 2 are needed")
     if not 0 <= settings.validation < 1:
