@@ -312,3 +312,27 @@ def test_a_feature_that_never_varied_decides_nothing():
     model = StructuredClassifier(random_state=0).fit(x, x[:, 0] > 0)
     other = x + np.array([0, 0, 0.1])
     np.testing.assert_allclose(model.predict_proba(other), model.predict_proba(x), atol=1e-6)
+
+
+def test_columns_of_many_types_stand_in_one_frame():
+    """scikit-learn looks for a common type, which words, dates and nullable columns have not."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "on": pandas.array([True, False, None, True] * 10, dtype="boolean"),
+            "grade": pandas.array([3, 0, None, 3] * 10, dtype="Int64"),
+            "size": pandas.Categorical(["lo", "hi", None, "lo"] * 10),
+            "day": pandas.to_datetime(["2020-01-01", "2020-01-02", None, "2020-01-01"] * 10),
+            "x": [1.5, -1.5, np.nan, 1.25] * 10,
+        }
+    )
+    before = frame.copy(deep=True)
+    found = TableImputer(random_state=0).fit(frame).transform(frame)
+    assert frame.equals(before)
+    assert found.dtypes.tolist() == frame.dtypes.tolist()
+    assert not found.isna().any().any()
+    known = frame.notna().all(axis=1)
+    assert found[known].equals(frame[known])
+    assert (found["day"][~known] == pandas.Timestamp("2020-01-01")).all()
+    density = TableDensity(random_state=0).fit(frame)
+    assert np.isfinite(density.score_samples(frame)).all()

@@ -106,3 +106,18 @@ def test_seeds_that_are_none_are_refused_by_name(seed):
     if seed == 1.5:
         with pytest.raises(UndirectedError, match="seed is"):
             un.fit_table(table).sample(2, seed=seed)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_that_the_model_does_not_know_stay_as_they_are(library):
+    """Dates came back as text."""
+    frames = pytest.importorskip(library)
+    model = un.fit_table({"a": ["x", "y"] * 20, "b": ["u", "v"] * 20}, epochs=2, hidden=2)
+    days = np.array(["2020-01-01", "2020-01-02"], "datetime64[us]")
+    asked = frames.DataFrame({"day": days, "a": ["x", None], "n": [1, 2]})
+    if library == "pandas":
+        asked.index = [7, 7]
+    found = model.query(asked)
+    assert list(found.columns) == ["day", "a", "a_p", "n", "b", "b_p"]
+    assert [found[name].dtype for name in ("day", "n")] == [asked["day"].dtype, asked["n"].dtype]
+    assert found["day"].to_numpy().tolist() == days.tolist()

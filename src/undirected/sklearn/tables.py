@@ -87,12 +87,10 @@ class _TableEstimator(BaseEstimator):
         return table_model(trained, schema), max(1, int(trained.result.step))
 
     def _checked(self, X: Any, reset: bool) -> np.ndarray:
-        how: Any = {
-            "X": unmasked(X),
-            "reset": reset,
-            "dtype": None,
-            "ensure_all_finite": "allow-nan",
-        }
+        x = unmasked(X)
+        if hasattr(x, "iloc") and any(dtype.kind not in "buif" for dtype in x.dtypes):
+            x = x.astype(object)  # scikit-learn would look for one type of all columns
+        how: Any = {"X": x, "reset": reset, "dtype": None, "ensure_all_finite": "allow-nan"}
         return np.asarray(validate_data(self, **how, ensure_min_samples=2 if reset else 1))
 
     def __sklearn_tags__(self) -> Any:
@@ -228,7 +226,9 @@ class TableDensity(DensityMixin, _TableEstimator):
 
 
 def _like(cells: np.ndarray, column: Any) -> Any:
-    """Cells as a column of a data frame has them; numbers stay floats."""
+    """Cells as a column of a data frame has them; numbers stay floats where they are not whole."""
     if column.dtype.kind in "iuf":
-        return np.asarray(cells, column.dtype if column.dtype == np.float32 else np.float64)
+        numbers = np.asarray(cells, column.dtype if column.dtype == np.float32 else np.float64)
+        if isinstance(column.dtype, np.dtype) or (numbers % 1).any():
+            return numbers
     return type(column)(cells, index=column.index if len(column) else None, dtype=column.dtype)

@@ -68,6 +68,8 @@ class TableModel:
         columns = filled(frame.cells, found, len(frame))
         if not (hasattr(table, "columns") and hasattr(table, "dtypes")):
             return columns
+        own = {str(name): table[name] for name in table.columns}  # dates are dates there, not text
+        columns |= {name: own[name] for name in frame.cells if name not in self.schema.names}
         answered = type(table)(columns)
         if hasattr(table, "index"):  # of pandas, by which rows are matched
             answered.index = table.index
