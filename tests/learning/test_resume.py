@@ -115,6 +115,15 @@ def test_a_finished_run_is_returned_as_it_is_and_can_be_prolonged(tmp_path):
     assert resumable.outcome(learn(tmp_path)) == resumable.outcome(learn(tmp_path / "whole"))
 
 
+def test_other_settings_of_an_objective_are_refused(tmp_path):
+    """Also such as change no shape: two moves of the chains a step in the place of one."""
+    own = {"chains": 2, "kernel": support.ExactKernel()}
+    learn(tmp_path, objective=Persistent(**own))
+    with pytest.raises(UndirectedError, match="settings of the objective .* use another folder"):
+        learn(tmp_path, objective=Persistent(**own, steps=2))
+    assert learn(tmp_path, objective=Persistent(**own)).step == 20
+
+
 class Watched(Checkpoints):
     """Checkpoints whose writing waits until the run is at a step, or fails."""
 

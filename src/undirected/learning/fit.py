@@ -350,6 +350,7 @@ def _identity(
     streamed = isinstance(batches, StreamedBatches)
     return {
         "objective": type(objective).__name__,
+        "settings of the objective": fingerprint(objective),
         RATE: fingerprint(optimiser),
         "patience": patience,
         "data": data_fingerprint(batches.some_rows() if streamed else batches.data),
