@@ -9,6 +9,7 @@ import pytest
 
 import undirected as un
 from tests.cli.test_cli import NAMES, QUICK, copies, run, write_csv  # noqa: F401
+from undirected.cli.columns import Wishes, read_to_fit
 from undirected.cli.schema_lines import schema_lines
 
 
@@ -315,3 +316,25 @@ def test_a_survey_is_fitted_asked_sampled_and_scored(run, tmp_path):  # noqa: F8
     told = json.loads(out)
     assert code == 0 and told["label"]["accuracy"] > 0.8
     assert told["beside"]["independent columns"] < told["log_likelihood"]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_tables_of_0_and_1_come_in_all_forms_of_text(tmp_path, delimiter):
+    lines = [["a", "b", "c"], ["0", "1", "1"], ["1", "null", "1"], ["1", "N/A", "1"]]
+    (tmp_path / "t.csv").write_text("\n".join(map(delimiter.join, lines)) + "\n")
+    table, schema = read_to_fit(tmp_path / "t.csv", Wishes(), grey=False)
+    assert schema.is_zero_one and table.names == ["a", "b", "c"]  # constant columns stay
+    nan = np.nan
+    np.testing.assert_array_equal(table.values, [[0, 1, 1], [1, nan, 1], [1, nan, 1]])
+
+
+def test_a_table_without_any_cell_is_refused(run, tmp_path):  # noqa: F811
+    (tmp_path / "t.csv").write_text("a,b\n" + ",\n" * 20)
+    code, _, err = run("fit", "t.csv", "--out", "m")
+    assert code == 1 and "every cell of the table is missing" in err
+    assert not (tmp_path / "m").exists()
+
+
+def test_states_are_listed_on_one_line():
+    schema = un.Schema((un.Column("c", "category", ("a\nb", "c", "d")),))
+    assert schema_lines(schema, 9) == ["  c  category: a b, c, d"]

@@ -36,6 +36,24 @@ def test_a_delimiter_inside_quotes_and_cells_is_text(tmp_path):
     assert frame.place(1, "b").endswith("t.csv, line 3, column 2 (b)")
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_first_line_for_excel_names_the_delimiter(tmp_path, delimiter):
+    text = f"sep={delimiter}\r\n" + "\r\n".join(map(delimiter.join, LINES)) + "\r\n"
+    (tmp_path / "t.csv").write_text(text, newline="")
+    frame = read_frame(tmp_path / "t.csv")
+    assert cells(frame) == TABLE
+    assert frame.place(0, "age").endswith("line 3, column 2 (age)")
+
+
+def test_commas_between_thousands_are_no_decimal_commas(tmp_path):
+    (tmp_path / "t.txt").write_text('k\tn\na\t"1,234"\nb\t950\nc\t"12,345"\n')
+    assert cells(read_frame(tmp_path / "t.txt"))["n"] == ["1,234", "950", "12,345"]
+    (tmp_path / "t.csv").write_text("k;n\na;1,234\nb;950\n")  # where commas are decimal
+    assert cells(read_frame(tmp_path / "t.csv"))["n"] == ["1.234", "950"]
+    (tmp_path / "t.txt").write_text("k\tn\na\t1,234\nb\t0,950\n")
+    assert cells(read_frame(tmp_path / "t.txt"))["n"] == ["1.234", "0.950"]
+
+
 def test_columns_of_numbers_between_spaces(tmp_path):
     (tmp_path / "t.dat").write_text("u  v\n1 2\n3   4.5\n")
     assert cells(read_frame(tmp_path / "t.dat")) == {"u": ["1", "3"], "v": ["2", "4.5"]}

@@ -32,11 +32,12 @@ def only(cells, **options):
         (["02139", "90210", "02139"] * 20, "binary", ("02139", "90210")),
         ([20240115, 20240116, 20240117] * 20, "category", ("20240115", "20240116", "20240117")),
         (["105845656512745123", "7", "8"] * 20, "category", ("7", "8", "105845656512745123")),
+        (["105845656512745123", "105845656512745124"] * 20, "binary", None),
     ],
 )
 def test_states(cells, kind, states):
     column = only(cells)
-    assert (column.kind, column.states) == (kind, states)
+    assert (column.kind, column.states) == (kind, states or tuple(cells[:2]))
     assert np.isfinite(column.encode(cells)).sum() == len(cells) - column.missing
 
 
@@ -77,11 +78,16 @@ def test_numbers(cells, kind, decimals):
         ([""] * N, "every cell is missing"),
         ([f"p{i}" for i in range(N)], "as an id has"),
         ([str(i) for i in range(N)], "as an id has"),
+        ([str(10**22 + 2 * i) for i in range(N)], "as an id has"),
+        (2**53 + 3 * np.arange(N), "as an id has"),
         ([f"2020-01-{i % 28 + 1:02}" for i in range(N)], "dates or times"),
         ([f"{i % 28 + 1}.3.21" for i in range(N)], "dates or times"),
         (["2020-01-01 10:00:00", "2021-01-01 10:00:00"] * 30, "dates or times"),
         ([f"the answer {i % 30} has rather many words in it" for i in range(N)], "free text"),
         ([f"{i}.50 €" for i in range(N)], "write plain numbers"),
+        ([f"({i % 40}.5)" for i in range(N)], "write plain numbers"),
+        ([f"\u2212{i % 40}.5" for i in range(N)], "write plain numbers"),
+        ([f"{i % 40 + 1}'000" for i in range(N)], "write plain numbers"),
         ([f"w{i % 300}" for i in range(900)], "300 different words"),
     ],
 )

@@ -189,7 +189,7 @@ def sample(
     context: typer.Context,
     model: ModelFolder,
     out: Annotated[
-        Path, typer.Option(help="Table of samples: .csv, .npy or .npz; of a family: .fasta.")
+        Path, typer.Option(help="Table of samples: .csv, .tsv, .npy, .parquet; of a family: .fasta.")
     ],
     count: Annotated[int, typer.Option(help="Number of samples, each from its own chain.")] = 100,
     sweeps: Annotated[int, typer.Option(help="Gibbs sweeps from a random start.")] = 1000,
@@ -204,7 +204,7 @@ def sample(
     progress: options.ShowProgress = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw samples from a model by Gibbs sampling; of a family, sequences as FASTA.
+    """Draw samples from a model, exactly where that is possible; of a family, as FASTA.
 
     [dim]undirected sample digits-model --out samples.npy --png samples.png[/]
     """
@@ -360,7 +360,8 @@ def compare(
 ) -> None:
     """Sample a model in all ways that fit it; a page shows quality against time and work.
 
-    Samples are held against the rows of a table: those the model was fitted to, or new ones.
+    The model is one of 0/1 columns. Samples are held against the rows of a table: those it was
+    fitted to, or new ones.
     """
     from undirected.cli.compare import compare_samplers
 

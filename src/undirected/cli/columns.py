@@ -56,8 +56,15 @@ def read_to_fit(
         else:
             return table, zero_one_schema(table.values, table.names, wishes.label)
     frame = read_frame(path, header=wishes.header, delimiter=_delimiter(wishes.delimiter))
-    if refusal and (_is_of_greys(frame, model) if grey else _is_nearly_zero_one(frame)):
+    if refusal and grey and _is_of_greys(frame, model):
         raise refusal
+    if refusal and not grey:
+        wrong = _rows_of_others(frame)
+        if not wrong and len(frame) > 1:  # between other delimiters
+            table = _of_zeros_and_ones(frame)
+            return table, zero_one_schema(table.values, table.names, wishes.label)
+        if len(frame) > 1 and wrong <= max(1, len(frame) // 100):
+            raise refusal
     chosen = {"drop": names_in(wishes.drop), "columns": names_in(wishes.columns) or None}
     schema = infer_schema(frame, types=types, label=wishes.label, **chosen)
     if model in NUMBERS:
@@ -76,8 +83,8 @@ def read_by_schema(path: Path, schema: Schema, header: bool | None) -> tuple[np.
     strange = [n for n in frame.names if n not in schema.names and n not in schema.dropped]
     if not known:
         raise UndirectedError(
-            f"{path}: no column of the model is there; it knows {', '.join(schema.names[:6])}"
-            f"{', ...' if len(schema) > 6 else ''}"
+            f"{path}: no column of the model is there; it knows {_some(schema.names)}, the table "
+            f"has {_some(frame.names)}"
         )
     if strange:
         console.say(f"{path}: the model does not know {listed(strange)}, which is left alone")
@@ -86,6 +93,10 @@ def read_by_schema(path: Path, schema: Schema, header: bool | None) -> tuple[np.
         console.say(f"{path}: {listed(absent)} is not there and counts as missing")
     cells = dict(frame.cells) | {name: np.full(len(frame), np.nan) for name in absent}
     return schema.encode(cells, frame.place), frame
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
 def tell_schema(schema: Schema, rows: int) -> None:
@@ -144,11 +155,18 @@ def names_other_columns(
     return bool(known) and set(first) != set(names) and (fewer or known == set(names))
 
 
-def _is_nearly_zero_one(frame: Frame) -> bool:
-    """Whether all cells but those of one row, or of one row in a hundred, are 0, 1 or missing.
+def _of_zeros_and_ones(frame: Frame) -> Table:
+    """A table of 0, 1 and holes as numbers."""
+    binary = {name: Column(name, "binary", ("0", "1")) for name in frame.names}
+    values = [binary[name].encode(frame.cells[name], frame.place) for name in frame.names]
+    return Table(np.stack(values, 1), frame.names)
 
-    Such a table was meant to be of 0 and 1, and the cell that is not is a slip, or a header that
-    was not taken for one.
+
+def _rows_of_others(frame: Frame) -> int:
+    """How many rows have cells that are not 0, 1 or missing.
+
+    Where it is one row, or one in a hundred, the table was meant to be of 0 and 1, and the cell
+    that is not is a slip, or a header that was not taken for one.
     """
     wrong = np.zeros(len(frame), bool)
     for cells in frame.cells.values():
@@ -156,4 +174,4 @@ def _is_nearly_zero_one(frame: Frame) -> bool:
             wrong |= ~(np.isnan(cells) | (cells == 0) | (cells == 1))
         else:
             wrong |= [as_word(cell) not in ("0", "1", "") for cell in cells]
-    return len(frame) > 1 and int(wrong.sum()) <= max(1, len(frame) // 100)
+    return int(wrong.sum())

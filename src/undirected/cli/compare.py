@@ -94,7 +94,7 @@ def compare_samplers(
     if len(rows) < 4:
         raise UndirectedError(f"{table}: {len(rows)} complete rows; at least 4 are needed")
     if not saved.model.layout.is_binary:
-        raise UndirectedError(f"compare: {folder} has columns that are not 0/1; it takes no others")
+        raise UndirectedError(f"compare: {folder} has columns that are not 0/1; pass another model")
     # Samples and the rows that stand for a perfect sampler are of one number, held against the
     # same other rows: otherwise the sampler with more samples would seem better than perfect.
     rows = np.random.default_rng(seed).permutation(rows)

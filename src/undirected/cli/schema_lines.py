@@ -38,6 +38,7 @@ def describe_column(column: Column) -> str:
         size = f"{column.mean:.{digits}g} ± {column.scale:.4g}"
         told = size if column.kind == "real" else f"root mean square {column.scale:.4g}"
         return f"{column.kind}: {told}"
-    shown = ", ".join(column.states[:6]) + (", ..." if column.n_states > 6 else "")
+    states = [" ".join(state.split()) for state in column.states[:6]]  # without line breaks
+    shown = ", ".join(states) + (", ..." if column.n_states > 6 else "")
     count = f" of {column.n_states}" if column.n_states > 6 else ""
     return f"{column.kind}{count}: {shown}"

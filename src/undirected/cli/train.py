@@ -73,7 +73,7 @@ def fit_table(
     settings = job.settings
     image_shape(settings.image, len(job.table.names))
     console.say(
-        f"{path}: {job.rows:,} rows of {len(job.table.names)} columns, "
+        f"{path}: {job.rows:,} rows of {_columns(len(job.table.names))}, "
         f"{_holes(job.table.values)} missing; {describe(settings)}"
     )
     tell_schema(job.schema, job.rows)
@@ -81,6 +81,10 @@ def fit_table(
         by_first(mesh, lambda: held.enter_context(locked(out, "fitting a model")))
         by_first(mesh, lambda: _prepare(job, fresh))
         _fit(job, as_json, mesh)
+
+
+def _columns(count: int) -> str:
+    return f"{count} column{'s' * (count != 1)}"
 
 
 def _read_job(path: Path, wishes: Wishes, out: Path, settings: Settings) -> "Job":

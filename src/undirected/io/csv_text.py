@@ -13,12 +13,11 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Float, Float32
 
-from undirected.core.cells import parse_float
+from undirected.core.cells import is_missing, parse_float
 from undirected.core.errors import BadFile
 
 CHUNK = 1 << 21  # bytes
 BOM = b"\xef\xbb\xbf"
-MISSING = ("", "NA", "?")  # and whatever float() calls NaN
 NUMBER_BYTES = b"0123456789+-.eE,naN"
 COMMA, NEWLINE = b",\n"
 CODE = re.compile(rb'[,\n"] *0\d')
@@ -104,7 +103,7 @@ def is_header(cells: list[str], path: Path) -> bool:
     if counts(cells):
         return True
     named = [cell for cell in cells if not is_number(cell)]
-    numbers = [cell for cell in cells if is_number(cell) and cell.strip() not in MISSING]
+    numbers = [cell for cell in cells if is_number(cell) and not is_missing(cell)]
     if named and numbers:
         raise BadFile(
             f"{path}, line 1: '{named[0]}' is a name, but '{numbers[0]}' a number; rename the "
@@ -189,9 +188,9 @@ def _row(cells: list[str], row: int, source: Source) -> list[float]:
             hint = "; cells are separated by commas" if ";" in cell or "\t" in cell else ""
             raise BadFile(
                 f"{source.place(row, column)}: {cell[:40]!r} is not a number "
-                f"(missing values are blank, NA, NaN or ?){hint}"
+                f"(missing values are blank, NA, NaN or null){hint}"
             )
-        values.append(np.nan if cell in MISSING else parse_float(cell))
+        values.append(np.nan if is_missing(cell) else parse_float(cell))
     return values
 
 
@@ -239,7 +238,7 @@ def _measure(file: BinaryIO) -> tuple[int, int]:
 
 def is_number(cell: str) -> bool:
     """Whether a cell is read as a number, or as a missing one."""
-    if cell.strip() in MISSING:
+    if is_missing(cell):
         return True
     try:
         parse_float(cell.strip())

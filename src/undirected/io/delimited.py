@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import itertools
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ SAMPLE = 50
 """Lines that are looked at to find the delimiter, and rows to find out about a header."""
 STEP = 20_000
 """Rows that are held as Python lists at a time."""
+SEP = re.compile(r"sep=(.)\W*")
+"""The first line of some files made for Excel: the delimiter, and nothing of the table."""
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})*")
 LONGEST = 1 << 20
 """Characters of a cell: beyond that a quote was never closed."""
 
@@ -59,6 +63,9 @@ class Rows:
         reader, line = csv.reader(Lines(self.path), delimiter=self.delimiter, strict=True), 1
         try:
             for cells in reader:
+                if line == 1 and SEP.fullmatch(self.delimiter.join(cells)):
+                    line = 2
+                    continue
                 yield line, [cell.strip() for cell in cells]
                 line = reader.line_num + 1
         except csv.Error as error:
@@ -102,6 +109,8 @@ def sniff(path: Path) -> str:
     if path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")):
         return "\t"
     lines = [line for line in itertools.islice(Lines(path), SAMPLE) if line.strip()]
+    if lines and (told := SEP.fullmatch(lines[0].strip("\n"))):
+        return told[1]
     scores = {}
     for delimiter in DELIMITERS:
         try:
@@ -210,12 +219,14 @@ def _with_points(columns: dict[str, np.ndarray], delimiter: str) -> dict[str, np
     """Decimal commas made points, where the delimiter is another and a column has nothing else."""
     if delimiter == ",":
         return columns
-    return {name: _with_point(cells) for name, cells in columns.items()}
+    return {name: _with_point(cells, delimiter) for name, cells in columns.items()}
 
 
-def _with_point(cells: np.ndarray) -> np.ndarray:
+def _with_point(cells: np.ndarray, delimiter: str) -> np.ndarray:
     there = [cell for cell in cells if not is_missing(cell)]
     if not any("," in cell for cell in there):
+        return cells
+    if delimiter != ";" and all(map(THOUSANDS.fullmatch, there)):  # 1,234 beside 950
         return cells
     turned = [cell.replace(",", ".") for cell in there]
     if any("." in cell for cell in there) or any(as_number(cell) is None for cell in turned):

@@ -33,6 +33,9 @@ DATE = re.compile(
 )
 DATES = "dates or times; give what matters of them, such as the month, a column of its own"
 DIGITS = re.compile(r"-?\d+")
+SIGNS = re.compile(r"[\s,$€£%'()\u2212]")
+"""What stands in written-out numbers beside their digits; brackets and U+2212 are minus signs."""
+ID = "every row has a number of its own, as an id has"
 ID_NAME = re.compile(
     r"(.*[_\W])?(id|index|idx|key|uuid|guid|row|nr|no|rownames)|unnamed:? ?\d*", re.I
 )
@@ -136,6 +139,8 @@ def _column(frame: Frame, name: str, kind: str | None, label: bool) -> Column:
         if cells.all() == cells.any():
             raise Left(f"every cell is {as_word(cells[0]).lower()}")
         return Column(name, "binary", ("false", "true"))
+    if cells.dtype.kind in "iu" and not kind and not label and _are_long_ids(cells):
+        raise Left(ID)
     if cells.dtype.kind in "uif":
         return _of_numbers(name, np.asarray(cells, np.float64), kind, label, frame)
     words = [as_word(cell) for cell in cells]
@@ -144,10 +149,10 @@ def _column(frame: Frame, name: str, kind: str | None, label: bool) -> Column:
     there = sum(map(bool, words))
     if not there:
         raise Left("every cell is missing")
-    if not odd:
+    if not odd and (kind in ("real", "nonnegative") or not any(map(_is_code, words))):
         values = np.array([math.nan if n is None else n for n in numbers])
         return _of_numbers(name, values, kind, label, frame, words)
-    if kind in ("real", "nonnegative") or (kind is None and _are_slips(words, odd, there)):
+    if odd and (kind in ("real", "nonnegative") or (not kind and _are_slips(words, odd, there))):
         more = "" if kind else ", as the other cells of the column are"
         raise BadFile(
             f"{frame.place(odd[0], name)}: {words[odd[0]]!r:.60} is not a number{more}; mend it, "
@@ -176,6 +181,16 @@ def _of_words(name: str, words: list[str], kind: str | None, label: bool) -> Col
     return Column(name, "category", _ordered(states), missing=missing)
 
 
+def _are_long_ids(numbers: np.ndarray) -> bool:
+    """Whether whole numbers that doubles would round are all different."""
+    return len(np.unique(numbers)) == len(numbers) >= 5 and int(abs(numbers).max()) > 2**53
+
+
+def _is_code(word: str) -> bool:
+    """Whether digits are so many that a double would round them: a code, not a number."""
+    return len(word) > 15 and bool(DIGITS.fullmatch(word)) and int(float(word)) != int(word)
+
+
 def _are_dates(words: list[str]) -> bool:
     return sum(bool(DATE.fullmatch(word)) for word in words) > 0.8 * len(words)
 
@@ -185,12 +200,16 @@ def _unlike_states(counts: Counter[str], there: int) -> str | None:
     words = list(counts)
     if np.mean([len(word.split()) > 5 or len(word) > 60 for word in words]) > 0.5:
         return "free text; give what matters of it columns of their own"
-    priced = [as_number(re.sub(r"[\s,$€£%]", "", word)) is not None for word in words]
+    priced = [_is_priced(word) for word in words]
     if len(words) > FEW_NUMBERS and np.mean(priced) > 0.8:
         return f"numbers with signs, such as {words[0]!r:.20}; write plain numbers"
     if len(words) > 2 and there >= 5 and len(words) > UNIQUE * there:
         return "nearly every row has a value of its own, as an id has"
     return None
+
+
+def _is_priced(word: str) -> bool:
+    return as_number(word) is None and as_number(SIGNS.sub("", word)) is not None
 
 
 def _of_numbers(
@@ -259,7 +278,7 @@ def _kind_of_numbers(
     unique = len(found) == len(there) and len(there) >= 5
     counting = unique and bool((np.diff(there) == 1).all())
     if whole and (counting or (unique and ID_NAME.fullmatch(name))):
-        raise Left("every row has a number of its own, as an id has")
+        raise Left(ID)
     if whole and len(found) <= FEW_NUMBERS and len(there) >= REPEATS * len(found):
         return "category"
     return "nonnegative" if found[0] == 0 and np.mean(there == 0) >= ZEROS else "real"
@@ -291,7 +310,7 @@ def _states(counts: Counter[str]) -> list[str]:
     """The words, those that differ by case alone or as 1 and 1.0 do taken as the commonest one."""
     groups: dict[Any, list[str]] = {}
     for word, _ in counts.most_common():
-        value = as_number(word)
+        value = None if _is_code(word) else as_number(word)
         groups.setdefault(word.lower() if value is None else value, []).append(word)
     return [group[0] for group in groups.values()]
 

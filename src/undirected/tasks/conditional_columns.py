@@ -20,10 +20,14 @@ def given_and_asked(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The columns a conditional model takes as known, and those it is asked for."""
     inputs = tuple(sorted({int(i) for i in given}))
-    if not inputs or not 0 <= inputs[0] <= inputs[-1] < len(table) or len(inputs) == len(table):
+    if len(inputs) == len(table):
+        raise UndirectedError(
+            f"fit: all {len(table)} columns are given; leave at least one to be asked for"
+        )
+    if not inputs or not 0 <= inputs[0] <= inputs[-1] < len(table):
         raise UndirectedError(
             f"fit: a conditional model is given columns {list(given)} of {len(table)}; name at "
-            "least one, and leave at least one to be asked for"
+            f"least one, by numbers from 0 to {len(table) - 1}"
         )
     outputs = tuple(i for i in range(len(table)) if i not in inputs)
     for i in outputs:

@@ -102,7 +102,7 @@ class TableModel:
         if len(absent) == len(self.schema):
             raise UndirectedError(
                 f"{frame.source}: no column of the model is there; it knows "
-                f"{', '.join(self.schema.names[:6])}"
+                f"{', '.join(self.schema.names[:6])}, the table has {', '.join(frame.names[:6])}"
             )
         holes = {name: np.full(len(frame), np.nan) for name in absent}
         return self.schema.encode({**frame.cells, **holes}, frame.place)

@@ -283,6 +283,8 @@ def _check_settings(settings: Settings, values: np.ndarray) -> None:
     check_counts("fit", 0, seed=settings.seed)
     if rows < 2:
         raise UndirectedError(f"fit: the table has {rows} row; at least 2 are needed")
+    if np.isnan(values).all():
+        raise UndirectedError("fit: every cell of the table is missing; at least one must be there")
     if not 0 <= settings.validation < 1:
         raise UndirectedError(
             f"fit: validation is {settings.validation}; pass a share of the rows from 0 up to 1"
