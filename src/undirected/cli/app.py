@@ -189,7 +189,7 @@ def sample(
     context: typer.Context,
     model: ModelFolder,
     out: Annotated[
-        Path, typer.Option(help="Table of samples: .csv, .tsv, .npy, .parquet; of a family: .fasta.")
+        Path, typer.Option(help="Table of samples: .csv, .npy, .parquet ...; of a family: .fasta.")
     ],
     count: Annotated[int, typer.Option(help="Number of samples, each from its own chain.")] = 100,
     sweeps: Annotated[int, typer.Option(help="Gibbs sweeps from a random start.")] = 1000,
