@@ -1,5 +1,6 @@
 """Questions by names and by rows, against enumeration in NumPy."""
 
+import itertools
 import subprocess
 import sys
 
@@ -187,3 +188,19 @@ def test_a_constant_of_the_energy_changes_no_answer(method, offset):
     np.testing.assert_allclose(found, un.query(plain, rows, method=method), atol=1e-6)
     log_z = float(un.Exact()(plain).log_z) - offset
     assert float(un.Exact()(shifted).log_z) == pytest.approx(log_z, rel=1e-6)
+
+
+@pytest.mark.parametrize("fields", [0.0, 0.3])
+def test_the_best_completion_of_a_small_frustrated_model_is_the_best(fields):
+    """Max-product is stuck between states that are as good, and misses others."""
+    rng = np.random.default_rng(3)
+    graph = un.graph.torus(3, 3)
+    torus = un.Ising.from_spins(rng.choice([-1.0, 1.0], 18), fields * rng.normal(size=9), graph)
+    dense = un.Ising.from_spins(rng.normal(size=(9, 9)), fields * rng.normal(size=9))
+    for model in (torus, dense):
+        best = un.query(model, given={0: 1}, method="map")
+        x = np.array([1, *(best[i][1] for i in range(1, 9))])
+        states = np.array(list(itertools.product([0, 1], repeat=9)))
+        energies = np.asarray(model.energy(states[states[:, 0] == 1].astype(float)))
+        assert set(x) <= {0, 1}
+        assert float(model.energy(x)) == pytest.approx(energies.min(), abs=1e-4)

@@ -42,6 +42,8 @@ from undirected.tasks.rows import (
 METHODS = ("auto", "bp", "mf", "gibbs", "exact", "map")
 SMALL_TABLES = 2**22
 """Entries of all tables of an elimination that is tried before belief propagation."""
+FEW_VARIABLES = 16
+"""Variables, all coupled with each other, among which a best state is found by elimination."""
 BURN_IN, DRAWS = 200, 2000
 """Sweeps of a chain that answers a row: to settle, and to average."""
 
@@ -116,7 +118,8 @@ def query(
         rows: a table over the visible units (rows, v), NaN where an entry is asked for.
         given: without rows, one question by names: `{variable: state}`, or a row with NaN.
         method: "bp" (belief propagation), "mf" (mean field), "exact", "gibbs", "map" (the most
-            probable joint completion), an inference routine, or "auto": exact where that is cheap,
+            probable joint completion: for one question exact where that is cheap, else by
+            max-product, which may miss it; `un.solve` says whether its own is proved), an inference routine, or "auto": exact where that is cheap,
             else belief propagation, else chains.
         key: of methods that draw random numbers.
         seed: the same as a number; pass one of the two.
@@ -230,9 +233,9 @@ def _answer_by(
     try:
         found = _by_inference(model, values, routine, progress=progress, **options)
     except TooLarge:
-        if method != "auto":
+        if method not in ("auto", "map"):
             raise
-        routine = SETTLING
+        routine = SETTLING if method == "auto" else NAMED["map"]
         found = _by_inference(model, values, routine, progress=progress, **options)
     open_ = found.status == Status.ROUNDS_SPENT
     if open_.any() and routine == SETTLING:
@@ -271,6 +274,8 @@ def _routine(model: Any, method: str | Inference, rows: int) -> Inference | None
         )
     if method == "gibbs":
         return None
+    if method == "map" and rows == 1 and _is_eliminable(model.lower(), FEW_VARIABLES):
+        return Elimination(temperature=0.0, most=SMALL_TABLES)
     if method in NAMED:
         return NAMED[method]
     exact = _affordable(model, rows, always=method == "exact")
@@ -290,13 +295,16 @@ def _affordable(model: Any, rows: int, always: bool) -> Inference | None:
         if always:
             raise UndirectedError(f"query: {type(model).__name__} has no exact inference")
         return None
-    p = model.lower()
-    blocks = range(len(p.layout.blocks))
-    dense = any(f.separated_by((i,)) for f in p.factors for i in blocks)
-    sparse = not dense and all(f.offers("tables") for f in p.factors)
-    if sparse and (always or rows == 1):
+    if (always or rows == 1) and _is_eliminable(model.lower()):
         return Elimination(most=Elimination().most if always else SMALL_TABLES)
     return Exact() if always else None
+
+
+def _is_eliminable(p: Potentials, few: int = 0) -> bool:
+    """Whether all factors are tables of a sparse graph, or of so few variables."""
+    blocks = range(len(p.layout.blocks))
+    dense = any(f.separated_by((i,)) for f in p.factors for i in blocks)
+    return (not dense or len(p.layout.order) <= few) and all(f.offers("tables") for f in p.factors)
 
 
 def _by_inference(
