@@ -118,9 +118,10 @@ def query(
         rows: a table over the visible units (rows, v), NaN where an entry is asked for.
         given: without rows, one question by names: `{variable: state}`, or a row with NaN.
         method: "bp" (belief propagation), "mf" (mean field), "exact", "gibbs", "map" (the most
-            probable joint completion: for one question exact where that is cheap, else by
-            max-product, which may miss it; `un.solve` says whether its own is proved), an inference routine, or "auto": exact where that is cheap,
-            else belief propagation, else chains.
+            probable joint completion: for one question exact where that is cheap, elsewhere by
+            max-product, which may miss it; `un.solve` says whether its state is proved), an
+            inference routine, or "auto": exact where that is cheap, else belief propagation, else
+            chains.
         key: of methods that draw random numbers.
         seed: the same as a number; pass one of the two.
         mesh: devices over which many rows are split, such as `un.device_mesh()`. Routines in NumPy,
