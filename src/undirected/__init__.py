@@ -68,4 +68,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PLACE, *_MODULES])
+    return sorted({*_PLACE, *_MODULES, *(name for name in globals() if name.startswith("__"))})

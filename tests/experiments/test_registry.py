@@ -87,3 +87,10 @@ def test_every_experiment_declares_what_the_registry_wants():
         defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         assert {"TITLE", "CONFIG"} <= assigned, name
         assert "run" in defined, name
+
+
+def test_every_experiment_tells_its_title_without_being_imported():
+    for name in registry.names():
+        if not name.endswith("norb"):  # needs files of its own
+            assert registry.title(name) == registry.load(name).title
+    assert registry.title("pmp/nothing") == ""

@@ -297,3 +297,8 @@ def test_the_small_print_says_how_large_a_model_is():
     ]
     net = un.markov_network([2, 3, 2], [((0, 1), np.ones((2, 3))), ((2,), np.ones(2))])
     assert views.payload_of(net)["small"].startswith("FactorGraph: 3 variables. ")
+
+
+def test_a_page_is_printed_in_a_line():
+    page = un.explore(un.Ising.create(3))
+    assert len(repr(page)) < 80

@@ -30,10 +30,13 @@ def test_what_is_given_makes_a_conditional_model():
         ({"given": ["swich"]}, "did you mean 'switch'"),
         ({"given": ["switch"], "model": "mixed"}, "for model 'conditional', not 'mixed'"),
         ({"model": "conditional"}, "needs to know what is given"),
+        ({"hiden": 3}, "no setting is called 'hiden'; did you mean hidden"),
+        ({"lr": 0.1}, "did you mean learning_rate"),
+        ({"foo": 1}, "there are batch, components, epochs, "),
     ],
-    ids=["unknown", "other model", "nothing given"],
+    ids=["unknown", "other model", "nothing given", "slip", "other name", "no setting"],
 )
-def test_what_cannot_be_given_is_refused(options, words):
+def test_what_cannot_be_asked_for_is_refused(options, words):
     with pytest.raises(UndirectedError, match=words):
         un.fit_table(switches(), **options)
 

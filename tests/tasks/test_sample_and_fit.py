@@ -114,6 +114,8 @@ def test_what_cannot_be_fitted_is_refused_at_once(arguments, said):
         ({"learning_rate": -0.1}, "fit: learning_rate is -0.1"),
         ({"epochs": float("inf")}, "fit: epochs is inf"),
         ({"key": 3}, "fit: key is 3; pass one such as jax.random.key(0), or seed=0"),
+        ({"batch_size": 3}, "fit: no setting is called 'batch_size'; did you mean batch?"),
+        ({"log_evry": 3}, "fit: no setting is called 'log_evry'; did you mean log_every?"),
     ],
 )
 def test_numbers_that_say_nothing_are_refused_by_name(options, said):

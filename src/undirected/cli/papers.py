@@ -7,11 +7,13 @@ from undirected.core.files import check_folder
 
 
 def list_experiments(as_json: bool) -> None:
-    """Print the names of all experiments."""
+    """Print the names of all experiments, and what each is about."""
     from undirected.experiments import registry
 
     names = list(registry.names())
-    console.result({"experiments": names}, as_json, names)
+    width = max(map(len, names))
+    lines = [f"{name:{width}}  {registry.title(name)}".rstrip() for name in names]
+    console.result({"experiments": names}, as_json, lines)
 
 
 def reproduce_paper(

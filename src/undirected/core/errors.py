@@ -1,5 +1,7 @@
 """The errors a user can meet: each message says what was got, what was wanted, what to do."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Integral
 from typing import Any
 
@@ -37,6 +39,19 @@ class BadFile(UndirectedError):
 
 class DataNotFound(FileNotFoundError):
     """A data set is neither in the data folder nor in the cache and could not be downloaded."""
+
+
+def check_options(caller: str, got: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse settings that are none, with the nearest that there is or all of them."""
+    known = sorted(known)
+    for name in sorted(set(got) - set(known)):
+        near = get_close_matches(name, known, 1) or [k for k in known if name in SHORT.get(k, ())]
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise UndirectedError(f"{caller}: no setting is called {name!r}; {hint}")
+
+
+SHORT = {"learning_rate": ("lr",), "batch": ("batch_size",), "hidden": ("n_hidden",)}
+"""What settings are called elsewhere."""
 
 
 def check_offers(caller: str, what: str, value: Any, such_as: str, *methods: str) -> None:

@@ -24,6 +24,7 @@ Its name for users is `<paper>/<name>` with hyphens for underscores. Modules who
 import difflib
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,16 @@ def names() -> tuple[str, ...]:
             modules = (module.name for module in pkgutil.iter_modules(folders))
             found += [f"{paper.name}/{name}" for name in modules if not name.startswith("_")]
     return tuple(sorted(name.replace("_", "-") for name in found))
+
+
+def title(name: str) -> str:
+    """The title of an experiment, read from its file; empty where there is none to read."""
+    for root in importlib.import_module(PAPERS).__path__:
+        path = Path(root, *name.replace("-", "_").split("/")).with_suffix(".py")
+        if path.is_file():
+            told = re.search(r'^TITLE = "(.*)"$', path.read_text(encoding="utf-8"), re.M)
+            return told[1] if told else ""
+    return ""
 
 
 def find(name: str) -> tuple[str, ...]:

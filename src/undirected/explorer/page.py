@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib import resources
@@ -85,7 +85,7 @@ class Explorer:
         payload: what the page needs, as plain JSON.
     """
 
-    payload: dict[str, Any]
+    payload: dict[str, Any] = field(repr=False)
 
     @property
     def html(self) -> str:

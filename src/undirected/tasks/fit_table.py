@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from undirected.core.columns import Schema, listed
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_options
 from undirected.inference import QueryNetwork
 from undirected.io.frames import as_frame
 from undirected.io.infer import infer_schema
@@ -57,9 +57,7 @@ def fit_table(
         >>> list(model.query({"sky": ["dark"]}))
         ['sky', 'mm', 'mm_sd']
     """
-    unknown = set(options) - set(Settings.__dataclass_fields__)
-    if unknown:
-        raise UndirectedError(f"fit_table: Settings have no {', '.join(sorted(unknown))}")
+    check_options("fit_table", options, set(Settings.__dataclass_fields__) - {"seed"})
     frame = as_frame(table)
     schema = infer_schema(frame, types=types, drop=drop, columns=columns, label=label)
     values = schema.encode(frame.cells, frame.place)

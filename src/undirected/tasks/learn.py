@@ -1,6 +1,7 @@
 """Learning with defaults: an objective, an optimiser and batches that suit model and data."""
 
 from functools import lru_cache
+from inspect import signature
 from numbers import Real
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.core.cells import unmasked
-from undirected.core.errors import UndirectedError, check_counts, check_offers
+from undirected.core.errors import UndirectedError, check_counts, check_offers, check_options
 from undirected.core.protocols import Marginal, Objective, Optimiser, Summable
 from undirected.core.random import make_key
 from undirected.inference import MeanField, SumProduct
@@ -35,6 +36,8 @@ from undirected.tasks.network_data import (
 from undirected.tasks.network_learning import exact_likelihood, fit_exactly, is_network
 from undirected.tasks.rows import unit_rows, visible_rows
 
+SETTINGS = {p.name for p in signature(run_fit).parameters.values() if p.kind == p.KEYWORD_ONLY}
+"""What `learning.fit` takes beside its model, its data and how they are learned."""
 STEPS = 4000
 """Steps of a fit of which neither steps nor epochs are given, within 3 to 200 epochs."""
 
@@ -92,6 +95,8 @@ def fit(
         >>> round(un.query(un.fit(net, data).model)["rain"][1], 2)
         0.25
     """
+    own = set(signature(fit).parameters) - {"options"}
+    check_options("fit", options, own | SETTINGS)
     _check_arguments(model, objective, optimiser)
     _check_numbers(steps, batch, learning_rate)
     if is_network(model) and not isinstance(data, Batches):
