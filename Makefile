@@ -7,7 +7,7 @@ AXE := build/node_modules/axe-core/axe.min.js
 STAMP := $(VENV)/.stamp
 ARGS :=
 COMMA := ,
-RUNNABLE := docs/coming-from.md docs/data.md docs/extending.md docs/recipes.md docs/solving.md docs/papers/pmp.md docs/papers/tempered.md
+RUNNABLE := docs/coming-from.md docs/data.md docs/extending.md docs/recipes.md docs/solving.md docs/papers/pmp.md docs/papers/query-training.md docs/papers/tempered.md
 
 # An environment whose interpreter no longer runs is made again.
 ifneq ($(shell $(BIN)/python -c 'print("ok")' 2>/dev/null),ok)

@@ -115,7 +115,7 @@ own, answers are compared, compilation is timed apart. A turn begins with a paus
 threads of others fall asleep, and where it is short with runs that are not timed.
 `make bench ARGS=--quick` takes under five minutes once the peers are installed.
 The numbers below are those of the committed record; this page is written from it by
-`python -m benchmarks.page results/benchmarks/*.json --docs docs/speed.md`.
+`python -m benchmarks.page results/benchmarks/{cpu,gpu,on-chip,parts}-full.json --docs docs/speed.md`.
 
 Where the speed comes from:
 
