@@ -50,6 +50,7 @@ def test_states(cells, kind, states):
         ([str(max(0, i - 20) * 10) for i in range(N)], "nonnegative", 0),
         (np.arange(N) % 20 / 4, "nonnegative", 2),
         (1234567.89 + 1000.01 * np.arange(N), "real", 2),
+        (1e-10 * np.arange(1, N + 1), "real", 10),
         (np.float32(0.1) * np.arange(2, N, dtype=np.float32), "real", 1),
         (1e-9 * np.sin(np.arange(N)), "real", 13),
         (1 + 1e-9 * np.sin(np.arange(N)), "real", 12),
@@ -138,3 +139,13 @@ def test_declared_categories_keep_their_order():
     sizes = pandas.Categorical(["s", "l", None] * 4, categories=["s", "m", "l"])
     column = un.infer_schema(pandas.DataFrame({"size": sizes}))["size"]
     assert (column.states, column.missing) == (("s", "m", "l"), 4)
+
+
+def test_very_small_numbers_come_back_as_they_are():
+    """Metres of atoms: none of their digits are among the first nine after the point."""
+    metres = 1e-10 * (1.5 + 0.01 * (np.arange(N) * 7 % 40))
+    for cells in (metres, [f"{x:.3e}" for x in metres]):
+        column = only(cells)
+        decoded = column.decode(column.encode(cells).astype(float))
+        written = [float(column.text(x)) for x in decoded]
+        np.testing.assert_allclose(written, metres, rtol=1e-6)

@@ -329,3 +329,9 @@ def test_notes_that_are_not_json_are_refused_before_anything_is_written(tmp_path
     with pytest.raises(TypeError, match="a object cannot be written as JSON"):
         save_model(tmp_path, Toy.filled(2), {"bad": object()})
     assert same(Toy.filled(1), load_model(tmp_path, KNOWN))
+
+
+def test_a_folder_of_an_interrupted_fit_says_so(tmp_path):
+    (tmp_path / "training").mkdir()
+    with pytest.raises(FileNotFoundError, match="the fit that was interrupted again"):
+        load_model(tmp_path)

@@ -45,7 +45,11 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], bytes]:
 def _read_text(folder: Path) -> str:
     path = folder / "model.json"
     if not path.is_file():
-        raise FileNotFoundError(f"{folder}: no model here: there is no model.json in this folder")
+        begun = (folder / "training").is_dir()
+        more = "; give the command of the fit that was interrupted again" if begun else ""
+        raise FileNotFoundError(
+            f"{folder}: no model here: there is no model.json in this folder{more}"
+        )
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -1,5 +1,6 @@
 """Answers in the words and units of a table: what stands in its missing cells, and how surely."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -62,8 +63,9 @@ class ColumnAnswer:
         if self.probabilities is None:
             assert self.mean is not None
             assert self.std is not None
+            mean, std = float(self.mean[row]), float(self.std[row])
             digits = self.column.decimals + 1
-            return f"{self.mean[row]:.{digits}f}", f"± {self.std[row]:.{digits}f}", ""
+            return _readable(mean, std, digits), f"± {_readable(std, std, digits)}", ""
         p = self.probabilities[row]
         order = np.argsort(-p)
         words = self.column.states
@@ -143,6 +145,17 @@ def _alike(words: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
         numbers = [as_number(word) for word in words]
         return words if None in numbers else np.array(numbers)
     return words
+
+
+def _readable(value: float, std: float, decimals: int) -> str:
+    """A number with four digits of its standard deviation, and no more decimals than are known."""
+    if not 0 < std < math.inf:
+        return f"{value:.{min(decimals, 13)}f}"
+    size = math.floor(math.log10(std))
+    if -5 < size < 9:
+        return f"{value:.{max(0, min(decimals, 3 - size))}f}"
+    above = math.floor(math.log10(abs(value))) - size if value else 0
+    return f"{value:.{4 + min(max(0, above), 12)}g}"
 
 
 def asked_cells(answers: list[ColumnAnswer]) -> Iterator[tuple[int, ColumnAnswer]]:
