@@ -1,13 +1,16 @@
 """The commands as a user types them: what they write, what they print, how they fail."""
 
+import io
 import json
 import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from undirected.cli import main
+from undirected.cli import console, main
 from undirected.cli.console import Interrupted
+from undirected.cli.papers import reproduce_paper
 from undirected.tasks.train_table import Settings, steps_at_once
 
 
@@ -423,3 +426,16 @@ def test_a_damaged_checkpoint_is_met_with_fresh(run, tmp_path):
     code, _, err = run(*how)
     assert code == 1 and "truncated or damaged" in err and "--fresh" in err
     assert run(*how, "--fresh")[0] == 0
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_tables_of_a_reproduction_suit_where_they_go(is_terminal, tmp_path, monkeypatch):
+    """Lines and bold type on a terminal, Markdown in a file."""
+    shown = Console(file=io.StringIO(), width=120, force_terminal=is_terminal)
+    monkeypatch.setattr(console, "out", shown)
+    reproduce_paper("pmp/toy", "smoke", tmp_path, [], False, 0, 1, False)
+    text = shown.file.getvalue()
+    assert ("| :-- |" in text) != is_terminal
+    assert ("─────" in text) == is_terminal
+    assert ("KL(data || sampler)" if is_terminal else r"KL(data \|\| sampler)") in text

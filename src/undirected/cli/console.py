@@ -4,7 +4,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,13 +38,16 @@ def complain(text: str) -> None:
     note.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
 
 
-def result(summary: dict[str, Any], as_json: bool, lines: list[str] | None = None) -> None:
-    """The outcome of a command: one JSON object, or readable lines."""
+def result(summary: dict[str, Any], as_json: bool, lines: Sequence[Any] | None = None) -> None:
+    """The outcome of a command: one JSON object, or readable lines and what else Rich can print."""
     if as_json and not out.quiet:
         sys.stdout.write(json_text(summary) + "\n")
         return
     for line in lines if lines is not None else [f"{k}: {v}" for k, v in summary.items()]:
-        out.print(escape(line), soft_wrap=True)
+        if isinstance(line, str):
+            out.print(escape(line), soft_wrap=True)
+        else:
+            out.print(line)
 
 
 def json_text(summary: dict[str, Any]) -> str:

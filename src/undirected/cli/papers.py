@@ -29,9 +29,11 @@ def reproduce_paper(
     """Run experiments, write their records and one page."""
     from undirected.experiments import registry, runner
     from undirected.experiments.stages import Event
-    from undirected.report.markdown import table
+    from undirected.report import markdown, terminal
     from undirected.report.page import read_records, write_page
+    from undirected.report.tables import pivot
 
+    shown = terminal if console.out.is_terminal else markdown
     paths, lines = [], []
     for experiment in registry.find(name):
         check_folder(out)
@@ -55,7 +57,8 @@ def reproduce_paper(
                 on_event=show,
             )
         paths.append(runner.record_path(out, experiment, profile))
-        lines += [f"{experiment} ({record.seconds:.0f} s)", "", table(record.to_dict()), ""]
+        lines += [f"{experiment} ({record.seconds:.0f} s)", ""]
+        lines += [*map(shown.render, pivot(record.to_dict())), ""]
     page = Path(out) / f"{name.replace('/', '-')}-{profile}.html"
     write_page(read_records(*paths), page, title=f"{name}, profile {profile}")
     summary = {"records": [str(path) for path in paths], "page": str(page)}
