@@ -22,7 +22,7 @@ def render(one: Tabular) -> "Table":
     found = Table(
         title=Text(one.title, "bold"),
         title_justify="left",
-        caption=Text(" ".join(one.legend), "dim"),
+        caption=Text(" ".join(one.legend) + "\n", "dim"),
         caption_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
