@@ -202,7 +202,10 @@ def test_every_model_is_fitted_to_a_table(model, columns, holes):
     settings = un.Settings(model=model, epochs=3)
     trained = un.train_table(values, settings, columns=columns)
     assert trained.result.step > 0 and len(trained.valid) == 20
-    assert np.isfinite(trained.result.best)
+    if model == "nonnegative" and np.isnan(trained.valid).any(1).all():
+        assert trained.result.best is None  # rows with holes cannot judge it
+    else:
+        assert np.isfinite(trained.result.best)
 
 
 @pytest.mark.slow

@@ -20,6 +20,8 @@ from undirected.learning.train_step import TrainState
 Row = dict[str, float]
 RATE = "optimiser and rate"
 """The part of a run's identity that may change after a step that was not finite."""
+SETTINGS = "settings of the objective"
+"""The part that a store may leave out: a run then goes on as another of the same kind."""
 
 
 class Store(Protocol):

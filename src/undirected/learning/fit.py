@@ -19,7 +19,7 @@ from undirected.core.mesh import check_mesh, gather, place
 from undirected.core.protocols import Objective, Optimiser
 from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import block_check, check_values
-from undirected.learning.checkpointing import RATE, Row, Run, Saver, Store
+from undirected.learning.checkpointing import RATE, SETTINGS, Row, Run, Saver, Store
 from undirected.learning.ensemble import Ensemble
 from undirected.learning.fingerprint import data_fingerprint, fingerprint
 from undirected.learning.interrupts import held_interrupts
@@ -350,7 +350,7 @@ def _identity(
     streamed = isinstance(batches, StreamedBatches)
     return {
         "objective": type(objective).__name__,
-        "settings of the objective": fingerprint(objective),
+        SETTINGS: fingerprint(objective),
         RATE: fingerprint(optimiser),
         "patience": patience,
         "data": data_fingerprint(batches.some_rows() if streamed else batches.data),

@@ -21,6 +21,7 @@ from undirected.experiments.fitting import EachModel, PersistentSeeds, SeedBatch
 from undirected.experiments.stages import Context, store
 from undirected.io.checkpoint import Checkpoints
 from undirected.learning import Batches, Persistent, hold_then_decay, stack
+from undirected.learning.checkpointing import SETTINGS
 from undirected.models import RBM, ModelPath, SemiRestrictedBM, tempered
 from undirected.ops.hidden_states import log_z_over_hidden
 from undirected.sampling import Alternating, ParallelTempering, TemperedTransitions, ladder
@@ -229,7 +230,7 @@ class Learning:
             log_every=min(every, config["chunk"]),
             validate=lambda model, key: float(self.watch(model)),
             validate_every=every,
-            store=Checkpoints(folder),
+            store=_AnyLearner(folder),
             save_every=30.0,
             on_event=lambda p: self.context.progress(
                 f"{self.prefix}{name}: update {p.step} of {p.total}, {p.rate:.0f} a second",
@@ -238,6 +239,17 @@ class Learning:
         )
         x = getattr(found.carry, "x", np.zeros((0, 0)))
         return store(found.model) | {"particles": np.asarray(x)} | _history(found.history)
+
+
+class _AnyLearner(Checkpoints):
+    """Checkpoints from which another learner goes on, with other moves of the same chains."""
+
+    def latest(self, like: Any) -> Any:
+        """The newest checkpoint, which does not know the settings it was made with."""
+        found = super().latest(like)
+        if found is not None:
+            found[2]["run"].pop(SETTINGS, None)
+        return found
 
 
 def _optimiser(config: dict[str, Any]) -> optax.GradientTransformation:
