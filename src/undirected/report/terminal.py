@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
+from undirected.report import tables
 from undirected.report.tables import BEST, Cell
-from undirected.report.tables import Table as Tabular
 
 if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
+    import rich.table
+    import rich.text
 
 GAP = "\N{NO-BREAK SPACE}"
 
 
-def render(one: Tabular) -> "Table":
+def render(one: tables.Table) -> "rich.table.Table":
     """One table for Rich; in a header of two lines a group stands above its first column."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -35,7 +35,7 @@ def render(one: Tabular) -> "Table":
     return found
 
 
-def _text(cell: str | Cell) -> "Text":
+def _text(cell: str | Cell) -> "rich.text.Text":
     from rich.text import Text
 
     if isinstance(cell, str):
