@@ -30,7 +30,7 @@ def test_models_of_several_seeds_are_learned_side_by_side(tmp_path):
 
 @pytest.mark.smoke
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["zeros", "rbm", "deconvolution"])
+@pytest.mark.parametrize("name", ["zeros", "relaxation", "rbm", "deconvolution"])
 def test_smoke_on_data(name, tmp_path):
     result = runner.run(f"pmp/{name}", "smoke", out=tmp_path)
     assert all(np.isfinite(row.ours) for row in result.rows)
