@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 from scipy.stats import chi2
 
 import undirected as un
@@ -14,6 +15,7 @@ from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.potentials import clamp
 from undirected.factors import logical_or, pool, tables
 from undirected.inference import MPLP, LinearProgram
+from undirected.inference.linear_program import minimum_cut
 from undirected.models import RBM, FactorGraph, Ising, Potts, discrete
 from undirected.sampling import GibbsWithGradients, PerturbAndMap, run_chains
 from undirected.sampling.gibbs_with_gradients import log_proposal, place, propose
@@ -160,6 +162,34 @@ def relaxed(seed):
     couplings = (0.05 if seed % 2 else 1.0) * rng.uniform(-1, 1, (10, 10))
     fields = rng.uniform(-1, 1, 10)
     return Ising.from_spins(jnp.asarray(couplings), jnp.asarray(fields))
+
+
+def relaxation(unary, pairs, weight):
+    """The optimum of the local polytope of binary pairs, written out for a solver of LPs."""
+    n, rows = len(unary), []
+    for k, (i, j) in enumerate(pairs):
+        for signs in ((-1, 0, 1), (0, -1, 1), (1, 1, -1)):  # y <= x_i, y <= x_j, y >= x_i + x_j - 1
+            row = np.zeros(n + len(pairs))
+            row[[i, j, n + k]] = signs
+            rows.append(row)
+    most = np.tile([0, 0, 1], len(pairs))
+    found = linprog(-np.concatenate([unary, weight]), np.array(rows), most, bounds=(0, 1))
+    return -found.fun
+
+
+@pytest.mark.parametrize("strength", [0.2, 0.6, 1.0, 2.0, 5.0])
+def test_units_whose_fields_decide_are_settled_as_the_relaxation_does(strength):
+    """From strong fields, which settle all units, to weak ones, which settle none."""
+    rng = np.random.default_rng(3)
+    pairs = np.stack(np.triu_indices(9, 1), 1)
+    for _ in range(8):
+        unary, weight = rng.normal(size=9), strength * rng.normal(size=len(pairs))
+        unary -= 0.5 * np.bincount(pairs.ravel(), np.repeat(weight, 2), 9)
+        x = minimum_cut(unary, pairs, weight)
+        assert set(x) <= {0.0, 0.5, 1.0}
+        a, b = x[pairs].T
+        y = np.where(weight > 0, np.minimum(a, b), np.maximum(a + b - 1, 0))
+        assert unary @ x + weight @ y == pytest.approx(relaxation(unary, pairs, weight), abs=1e-6)
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ class LinearProgram(Inference):
 def _by_cut(p: Potentials) -> Relaxation:
     edges, weight, unary, constant = pairs_of(p)
     evidence = np.asarray(p.evidence)
-    held = 1 + np.abs(unary) + _at_ends(edges, np.abs(weight), len(unary))
+    held = 1 + np.abs(unary) + _at_ends(*edges.T, np.abs(weight), len(unary))
     x = minimum_cut(np.where(evidence == 0, unary, np.sign(evidence) * held), edges, weight)
     i, j = edges.T
     pairs = np.where(weight > 0, np.minimum(x[i], x[j]), np.maximum(x[i] + x[j] - 1, 0.0))
@@ -186,11 +186,46 @@ def _solve(
 def minimum_cut(
     unary: Float[np.ndarray, " n"], edges: Int[np.ndarray, "E 2"], weight: Float[np.ndarray, " E"]
 ) -> Float[np.ndarray, " n"]:
-    """Marginals 0, 1/2 or 1 that maximise the relaxation of unary x + sum of w_ij x_i x_j.
+    """Marginals 0, 1/2 or 1 that maximise the relaxation of unary x + sum of w_ij x_i x_j."""
+    found = np.full(len(unary), 0.5)
+    free, unary, edges, weight = _settle(found, unary, edges, weight)
+    found[free] = _roof_dual(unary, edges, weight)
+    return found
 
-    Every unit and its complement are nodes of a network (roof duality: Hammer, Hansen & Simeone
-    1984). A unit is 1 where it alone of the two is on the side of the source, 1/2 where both are
-    or neither is.
+
+def _settle(
+    found: Float[np.ndarray, " n"],
+    unary: Float[np.ndarray, " n"],
+    edges: Int[np.ndarray, "E 2"],
+    weight: Float[np.ndarray, " E"],
+) -> tuple[Int[np.ndarray, " m"], np.ndarray, np.ndarray, np.ndarray]:
+    """Write down the units whose fields decide whatever the others are: the problem that is left.
+
+    A unit that is settled changes the fields of others, so that more may follow. What is left is
+    the numbers of the other units, their fields, and the edges and weights between them.
+    """
+    free, (i, j) = np.arange(len(unary)), edges.T
+    while len(free):
+        on = unary + _at_ends(i, j, np.minimum(weight, 0.0), len(free)) > 0
+        open_ = ~on & (unary + _at_ends(i, j, np.maximum(weight, 0.0), len(free)) >= 0)
+        if open_.all():
+            break
+        found[free] = np.where(open_, 0.5, on)
+        unary = unary + np.bincount(i, weight * on[j], len(free))
+        unary = unary + np.bincount(j, weight * on[i], len(free))
+        kept, number = np.flatnonzero(open_[i] & open_[j]), np.cumsum(open_) - 1
+        i, j, weight = number[i[kept]], number[j[kept]], weight[kept]
+        free, unary = free[open_], unary[open_]
+    return free, unary, np.stack([i, j], 1), weight
+
+
+def _roof_dual(
+    unary: Float[np.ndarray, " n"], edges: Int[np.ndarray, "E 2"], weight: Float[np.ndarray, " E"]
+) -> Float[np.ndarray, " n"]:
+    """The marginals by a network.
+
+    Every unit and its complement are nodes (roof duality: Hammer, Hansen & Simeone 1984). A unit is
+    1 where it alone of the two is on the side of the source, 1/2 where both are or neither is.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
@@ -199,7 +234,7 @@ def minimum_cut(
     source, sink = 2 * n, 2 * n + 1
     i, j = edges.T
     attracts = weight > 0
-    gain = unary + 0.5 * _at_ends(edges, np.maximum(weight, 0.0), n)
+    gain = unary + 0.5 * _at_ends(i, j, np.maximum(weight, 0.0), n)
     # An arc (u, v, c) costs c where u is 1 and v is 0; each cost is shared with its mirror image.
     partner, price = np.where(attracts, j, j + n), np.where(attracts, 0.25, 0.5) * np.abs(weight)
     k, up, down = np.arange(n), 0.5 * np.maximum(gain, 0.0), 0.5 * np.maximum(-gain, 0.0)
@@ -225,10 +260,10 @@ def _mirror(node: Int[np.ndarray, " E"], n: int) -> Int[np.ndarray, " E"]:
 
 
 def _at_ends(
-    edges: Int[np.ndarray, "E 2"], value: Float[np.ndarray, " E"], n: int
+    i: Int[np.ndarray, " E"], j: Int[np.ndarray, " E"], value: Float[np.ndarray, " E"], n: int
 ) -> Float[np.ndarray, " n"]:
     """For every unit the sum of the values of its edges."""
-    return np.bincount(edges.ravel(), np.repeat(value, 2), n)
+    return np.bincount(i, value, n) + np.bincount(j, value, n)
 
 
 def _pairs(factor: Factor, layout: Layout) -> Pairs:
