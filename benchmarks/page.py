@@ -114,8 +114,8 @@ repetitions are interleaved, every contestant has a process and every peer an en
 own, answers are compared, compilation is timed apart. A turn begins with a pause, in which the
 threads of others fall asleep, and where it is short with runs that are not timed.
 `make bench ARGS=--quick` takes under five minutes once the peers are installed.
-The numbers below are those of the committed record; this page is written from it by
-`python -m benchmarks.page results/benchmarks/{cpu,gpu,on-chip,parts}-full.json --docs docs/speed.md`.
+The numbers below are those of the committed records; this page is written from them by `python -m
+benchmarks.page results/benchmarks/{cpu,gpu,on-chip,parts}-full.json --docs docs/speed.md`.
 
 Where the speed comes from:
 

@@ -106,9 +106,9 @@ class LinearProgram(Inference):
 def _by_cut(p: Potentials) -> Relaxation:
     edges, weight, unary, constant = pairs_of(p)
     evidence = np.asarray(p.evidence)
-    held = 1 + np.abs(unary) + _at_ends(*edges.T, np.abs(weight), len(unary))
-    x = minimum_cut(np.where(evidence == 0, unary, np.sign(evidence) * held), edges, weight)
     i, j = edges.T
+    held = 1 + np.abs(unary) + _at_ends(i, j, np.abs(weight), len(unary))
+    x = minimum_cut(np.where(evidence == 0, unary, np.sign(evidence) * held), edges, weight)
     pairs = np.where(weight > 0, np.minimum(x[i], x[j]), np.maximum(x[i] + x[j] - 1, 0.0))
     return Relaxation(x, pairs, constant + float(unary @ x + weight @ pairs))
 
