@@ -146,12 +146,7 @@ def evidence_row(caller: str, layout: Layout, given: Any) -> Float[np.ndarray, "
     held = observe(potentials(layout, jnp.zeros(layout.n)), given).evidence
     held = np.asarray(held)[: layout.n_visible]
     row = np.where(held == 0, np.nan, held > 0).astype(np.float32)
-    for block in layout.blocks:  # the state that stays is the one that is not excluded
-        if block.visible and block.domain is Domain.CATEGORICAL:
-            part = row[block.slice].reshape(-1, block.states)
-            known = (part == 0).sum(1) == block.states - 1
-            row[block.slice] = np.where(known[:, None] & np.isnan(part), 1.0, part).ravel()
-    return row
+    return _completed(layout, row[None])[0]
 
 
 def evidence_units(caller: str, model: Any, given: Any) -> Float[np.ndarray, " v"]:
