@@ -31,7 +31,7 @@ def sum_softplus(x: Float[Array, "*s n"]) -> Float[Array, "*s"]:
     softplus(x) = max(x, 0) - log(max(p, 1 - p)), p = sigmoid(x), which is the slope as well; few
     logarithms are taken.
     """
-    return _sum_softplus(x)[0]
+    return jax.nn.softplus(x).sum(-1)
 
 
 @sum_softplus.defjvp

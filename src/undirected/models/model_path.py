@@ -10,6 +10,9 @@ from jaxtyping import Array, Float
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout
+from undirected.core.numerics import is_traced
+from undirected.models.rbm import RBM
+from undirected.models.scaled_rbm import ScaledRBM
 
 
 class ModelPath(eqx.Module):
@@ -21,6 +24,8 @@ class ModelPath(eqx.Module):
     Args:
         base: the model at beta = 0, of the same class and shape as `target`.
         target: the model at beta = 1.
+        uncoupled: whether the base has no weights. Steps along the path of an RBM then share their
+            products at all temperatures. By default the path looks at the base.
 
     Returns:
         A call with a number beta gives the model there.
@@ -35,12 +40,24 @@ class ModelPath(eqx.Module):
 
     base: Any
     target: Any
+    uncoupled: bool = eqx.field(static=True)
+
+    def __init__(self, base: Any, target: Any, uncoupled: bool | None = None):
+        self.base, self.target = base, target
+        self.uncoupled = _has_no_weights(base) if uncoupled is None else uncoupled
 
     def __call__(self, beta: float | Float[Array, ""]) -> Any:
+        if self.uncoupled and isinstance(self.target, RBM) and is_traced(beta):
+            return ScaledRBM.between(self.base, self.target, jnp.asarray(beta))
         base, _ = eqx.partition(self.base, eqx.is_inexact_array)
         target, rest = eqx.partition(self.target, eqx.is_inexact_array)
         mixed = jax.tree.map(lambda a, b: (1 - beta) * a + beta * b, base, target)
         return eqx.combine(mixed, rest)
+
+
+def _has_no_weights(base: Any) -> bool:
+    """Whether a model is known to be an RBM of independent units."""
+    return isinstance(base, RBM) and not is_traced(base) and not bool(jnp.any(base.weights))
 
 
 def tempered(model: Any) -> ModelPath:
@@ -59,7 +76,7 @@ def tempered(model: Any) -> ModelPath:
         [0.5 0.5]
     """
     zero = jax.tree.map(lambda a: a * 0 if eqx.is_inexact_array(a) else a, model)
-    return ModelPath(zero, model)
+    return ModelPath(zero, model, uncoupled=True)
 
 
 class TrainingPath(eqx.Module):
