@@ -137,3 +137,20 @@ def test_ais_along_it_finds_log_z(x64):
 def truth_at_one(model: RBM) -> np.ndarray:
     parts = (np.asarray(a) for a in (model.weights, model.visible_bias, model.hidden_bias))
     return energies(*parts, states_of(0))
+
+
+class Doubled(RBM):
+    """An RBM of its own kind, at half the temperature."""
+
+    def energy(self, x):
+        return 2 * super().energy(x)
+
+
+def test_a_model_of_another_class_keeps_its_own_methods(x64):
+    model, x = make(), states_of(0)
+    own = Doubled(model.weights, model.visible_bias, model.hidden_bias)
+    path = ModelPath(eqx.tree_at(lambda m: m.weights, own, jnp.zeros((5, 3))), own)
+    seen = eqx.filter_jit(lambda p, b: p(b).energy(x))(path, jnp.asarray(BETA))
+    assert np.allclose(seen, 2 * truth(path, x))
+    seen = eqx.filter_jit(lambda m, b: tempered(m)(b).energy(x))(own, jnp.asarray(BETA))
+    assert np.allclose(seen, 2 * BETA * truth_at_one(model))

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from undirected.core.agreement import told_of_loss
 from undirected.core.mesh import gather, place_chains, use_mesh
+from undirected.core.numerics import full_precision
 
 BUDGET = 512 * 2**20
 """Bytes that one chunk of rows may take."""
@@ -52,7 +53,8 @@ def map_rows(
         part = rows[start : start + size]
         padded = np.full((size, *rows.shape[1:]), fill, rows.dtype)
         padded[: len(part)] = part
-        found, kept = _of_chunk(function, padded, start, mesh), len(part)
+        with full_precision():
+            found, kept = _of_chunk(function, padded, start, mesh), len(part)
         parts.append([np.asarray(leaf)[:kept] for leaf in jax.tree.leaves(found)])
         if progress is not None:
             progress(start + len(part), count)

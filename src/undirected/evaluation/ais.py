@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from undirected.core.agreement import agree, told_of_loss
 from undirected.core.errors import UndirectedError
 from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
+from undirected.core.numerics import full_precision
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
@@ -130,7 +131,7 @@ def anneal(
     while start < len(steps):
         begun, count = time.monotonic(), min(size, len(steps) - start)
         number = count if known else np.asarray(count)
-        with use_mesh(mesh), told_of_loss(mesh):
+        with use_mesh(mesh), told_of_loss(mesh), full_precision():
             chains = _block(path, kernel, chains, steps, np.asarray(start), number)
             jax.block_until_ready(chains)
         if not known and agree(mesh, time.monotonic() - begun < BLOCK):

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, check_discrete
+from undirected.core.numerics import full_precision
 from undirected.core.protocols import Blocked, Conditionals, Marginal, Model, Summable
 from undirected.core.units import block_means
 from undirected.evaluation.estimate import Estimate, check_data, check_finite, mean
@@ -101,7 +102,8 @@ def _by_chunk(
     caller: str, value: Callable[[Any, Array], Array], model: Any, rows: np.ndarray, chunk: int
 ) -> Float[np.ndarray, " rows"]:
     """One value per row, computed for `chunk` rows at a time."""
-    values = np.asarray(_map(value, model, rows, chunk), np.float64)
+    with full_precision():
+        values = np.asarray(_map(value, model, rows, chunk), np.float64)
     check_finite(f"{caller}: result", values)
     return values
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
+from undirected.core.numerics import full_precision
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.evaluation.base_samples import draw_base, path_without_constant
@@ -82,7 +83,8 @@ def population_annealing(
     path, constant = path_without_constant(path)
     x, base_log_z = draw_base(path.base, populations * members, first)
     x = x.reshape(populations, members, -1)
-    x, log_z, ancestor = _cool(path, kernel, x, jnp.asarray(schedule, x.dtype), rest)
+    with full_precision():
+        x, log_z, ancestor = _cool(path, kernel, x, jnp.asarray(schedule, x.dtype), rest)
     found = estimate_log_z(
         log_z, float(base_log_z) + constant, 1, confidence, x.reshape(-1, x.shape[-1])
     )

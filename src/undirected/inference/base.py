@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, check_discrete
-from undirected.core.numerics import is_traced
+from undirected.core.numerics import full_precision, is_traced
 from undirected.core.potentials import (
     Beliefs,
     Potentials,
@@ -89,7 +89,10 @@ class Inference(eqx.Module):
         p = lowered(type(self).__name__, model)
         if self.on_host:
             return _on_host(self, p, key)
-        return _compiled(self, p, key)
+        if is_traced(p):
+            return _compiled(self, p, key)
+        with full_precision():
+            return _compiled(self, p, key)
 
     def decode(self, model: Any, key: Key[Array, ""] | None = None) -> Decoded:
         """The best state of every instance, for routines that look for one."""

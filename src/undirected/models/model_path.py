@@ -47,7 +47,7 @@ class ModelPath(eqx.Module):
         self.uncoupled = _has_no_weights(base) if uncoupled is None else uncoupled
 
     def __call__(self, beta: float | Float[Array, ""]) -> Any:
-        if self.uncoupled and isinstance(self.target, RBM) and is_traced(beta):
+        if self.uncoupled and type(self.target) is RBM and is_traced(beta):
             return ScaledRBM.between(self.base, self.target, jnp.asarray(beta))
         base, _ = eqx.partition(self.base, eqx.is_inexact_array)
         target, rest = eqx.partition(self.target, eqx.is_inexact_array)
@@ -56,8 +56,8 @@ class ModelPath(eqx.Module):
 
 
 def _has_no_weights(base: Any) -> bool:
-    """Whether a model is known to be an RBM of independent units."""
-    return isinstance(base, RBM) and not is_traced(base) and not bool(jnp.any(base.weights))
+    """Whether a model is known to be an RBM of independent units; subclasses may differ."""
+    return type(base) is RBM and not is_traced(base) and not bool(jnp.any(base.weights))
 
 
 def tempered(model: Any) -> ModelPath:

@@ -43,14 +43,14 @@ def _forward(weights: Array, visible_bias: Array, hidden_bias: Array) -> tuple[A
     softplus(f) = max(f, 0) + log(1 + e), e = exp(-|f|) <= 1.
     """
     h = _states(weights.shape[1], weights.dtype)
-    fields = h @ weights.T + visible_bias[None]
+    fields = jnp.matmul(h, weights.T, precision="highest") + visible_bias[None]
     small = jnp.exp(-jnp.abs(fields))
     log_weights = h @ hidden_bias + jnp.maximum(fields, 0).sum(1) + sum_logs(1 + small)
     log_z = jax.nn.logsumexp(log_weights)
     on = jnp.where(fields > 0, 1, small) / (1 + small)
     share = jnp.exp(log_weights - log_z)
     sides = jnp.concatenate([h, jnp.ones_like(h[:, :1])], 1) * share[:, None]
-    means = sides.T @ on
+    means = jnp.matmul(sides.T, on, precision="highest")
     return log_z, (means[:-1].T, means[-1], share @ h)
 
 

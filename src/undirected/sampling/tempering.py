@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, check_counts
+from undirected.core.numerics import full_precision
 from undirected.core.protocols import Info
 from undirected.core.units import log_normaliser
 from undirected.sampling.base import Evaluations
@@ -295,7 +296,8 @@ class ParallelTempering:
                 "begins without couplings"
             )
         free = jnp.ones(model.layout.n, bool)
-        there, back = _record(self, model, state, free, key, samples)
+        with full_precision():
+            there, back = _record(self, model, state, free, key, samples)
         there, back = (np.asarray(a, np.float64).reshape(*a.shape[:2], -1) for a in (there, back))
         each = np.zeros((len(self.betas), chains))  # log Z over that at beta 0
         for k in reversed(range(there.shape[1])):

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import check_counts
 from undirected.core.graph import Graph
+from undirected.core.numerics import full_precision
 from undirected.core.protocols import Kernel, Lowerable
 from undirected.core.random import make_key
 from undirected.factors import Edges
@@ -108,7 +109,8 @@ def anneal(
     state: Any = None
     for done in range(1, rounds + 1):
         state, x = cooling(state, jax.random.fold_in(own, done))
-        energies = np.asarray(model.energy(jnp.asarray(x)), np.float64)
+        with full_precision():
+            energies = np.asarray(model.energy(jnp.asarray(x)), np.float64)
         if best is None or energies.min() < best[0]:
             best = float(energies.min()), np.asarray(x[int(energies.argmin())])
         late = seconds is not None and time.monotonic() - begun > seconds
