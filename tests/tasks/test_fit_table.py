@@ -111,6 +111,57 @@ def test_seeds_that_are_none_are_refused_by_name(seed):
             un.fit_table(table).sample(2, seed=seed)
 
 
+class Strict:
+    """A data frame whose columns hold Python's own values of one type, as those of polars do."""
+
+    def __init__(self, columns):
+        self.held = dict(columns)
+        self.columns, self.dtypes = list(self.held), [object] * len(self.held)
+        for name, cells in self.held.items():
+            kinds = {type(cell) for cell in cells if cell is not None}
+            assert len(kinds) <= 1 and kinds <= {bool, int, float, str, np.float64}, (name, kinds)
+
+    def __getitem__(self, name):
+        return self.held[name]
+
+
+def test_answers_are_of_the_type_of_their_column():
+    """Polars refused NumPy's booleans beside its own."""
+    rng = np.random.default_rng(0)
+    yes = rng.random(60) < 0.5
+    table = {"yes": yes, "also": yes ^ (rng.random(60) < 0.1), "word": np.where(yes, "u", "v")}
+    model = un.fit_table(table, epochs=2, hidden=2)
+    asked = Strict({"yes": [True, None], "also": [None, False], "word": ["u", None]})
+    found = model.query(asked)
+    assert isinstance(found, Strict)
+    assert found["yes"][0] is True
+    assert all(type(cell) is bool for name in ("yes", "also") for cell in found[name])
+    whole = Strict({"yes": [True, False], "also": [None, None], "word": ["u", "v"]})
+    assert model.query(whole)["yes"] is whole["yes"]
+
+
+class LazyFrame:
+    """What polars reads when it is asked to."""
+
+    columns, dtypes = ["a"], [object]
+
+    def collect(self):
+        return {"a": ["x"]}
+
+
+def test_frames_without_cells_are_refused():
+    with pytest.raises(UndirectedError, match=r"LazyFrame.*collect"):
+        un.fit_table(LazyFrame())
+
+
+def test_a_model_of_a_table_shows_its_columns():
+    table = {f"c{i}": ["x", "y"] * 10 for i in range(7)} | {"n": np.arange(20) * 0.7}
+    model = un.fit_table(table, epochs=2, hidden=2)
+    shown = repr(model)
+    assert "of 8 columns: c0, c1, c2, c3, c4, c5, …" in shown
+    assert len(shown) < 100
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_columns_that_the_model_does_not_know_stay_as_they_are(library):
     """Dates came back as text."""

@@ -104,6 +104,10 @@ def as_frame(table: Any, source: str = "the table") -> Frame:
         cells = {n: _as_cells(column, n) for n, column in zip(names, table.values(), strict=True)}
     elif hasattr(table, "column_names"):  # pyarrow
         cells, categories = _from_arrow(table)
+    elif hasattr(table, "collect"):  # lazy frames of polars
+        raise UndirectedError(
+            f"{source}: got a {type(table).__name__}, which has no cells yet; pass table.collect()"
+        )
     elif hasattr(table, "columns") and hasattr(table, "dtypes"):  # pandas and polars
         cells, categories = _from_data_frame(table)
     else:

@@ -57,6 +57,11 @@ class TableModel:
     given: tuple[int, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        names = self.schema.names
+        shown = ", ".join(names[:6]) + ", …" * (len(names) > 6)
+        return f"TableModel({type(self.model).__name__} of {len(names)} columns: {shown})"
+
     def query(self, table: Any, *, method: str = "auto", seed: int = 0) -> Any:
         """The table with its missing cells filled in, and how sure each answer is.
 
@@ -68,8 +73,9 @@ class TableModel:
         columns = filled(frame.cells, found, len(frame))
         if not (hasattr(table, "columns") and hasattr(table, "dtypes")):
             return columns
+        asked = {answer.column.name for answer in found if answer.asked.any()}
         own = {str(name): table[name] for name in table.columns}  # dates are dates there, not text
-        columns |= {name: own[name] for name in frame.cells if name not in self.schema.names}
+        columns |= {name: own[name] for name in frame.cells if name not in asked}
         answered = type(table)(columns)
         if hasattr(table, "index"):  # of pandas, by which rows are matched
             answered.index = table.index

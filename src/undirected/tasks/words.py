@@ -125,7 +125,9 @@ def filled(
         digits = answer.column.decimals + 1
         discrete = answer.probabilities is not None
         best = _alike(best, cells.get(name)) if discrete else np.round(best, digits)
-        table[name] = [b if a else g for a, b, g in zip(answer.asked, best, given, strict=True)]
+        table[name] = [
+            b if a else g for a, b, g in zip(answer.asked, best.tolist(), given, strict=True)
+        ]
         mark = "p" if answer.column.is_discrete else "sd"
         places = 4 if answer.column.is_discrete else digits
         table[f"{name}_{mark}"] = [None if s != s else round(float(s), places) for s in sure]
