@@ -140,6 +140,17 @@ def test_answers_are_of_the_type_of_their_column():
     assert model.query(whole)["yes"] is whole["yes"]
 
 
+def test_integers_stay_integers_beside_missing_ones():
+    pd = pytest.importorskip("pandas")
+    count = np.tile([0, 1, 2], 20)
+    model = un.fit_table({"n": count, "x": 1.5 * count + 0.25, "w": ["a", "b"] * 30}, epochs=2)
+    asked = pd.DataFrame({"n": pd.array([1, None], "Int64"), "x": [None, 0.25], "w": ["a", "b"]})
+    found = model.query(asked)
+    assert [type(cell) for cell in found["n"].tolist()] == [int, int]
+    assert found["n"][0] == 1
+    assert found["x"].dtype == float
+
+
 class LazyFrame:
     """What polars reads when it is asked to."""
 
