@@ -336,3 +336,25 @@ def test_columns_of_many_types_stand_in_one_frame():
     assert (found["day"][~known] == pandas.Timestamp("2020-01-01")).all()
     density = TableDensity(random_state=0).fit(frame)
     assert np.isfinite(density.score_samples(frame)).all()
+
+
+def test_a_frame_of_polars_gives_one():
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame(
+        {
+            "on": [True, False, None, True] * 10,
+            "grade": [3, 0, None, 3] * 10,
+            "size": pl.Series(["lo", "hi", None, "lo"] * 10, dtype=pl.Enum(["hi", "lo"])),
+            "word": ["u", "v", None, "u"] * 10,
+            "x": [1.5, -1.5, None, 1.25] * 10,
+            "whole": [1.0, 2.0, 3.0, 4.0] * 10,
+        }
+    )
+    found = TableImputer(random_state=0).fit(frame).transform(frame)
+    assert isinstance(found, pl.DataFrame)
+    assert found.schema == frame.schema
+    assert found.null_count().sum_horizontal().item() == 0
+    known = np.arange(40) % 4 != 2
+    assert found.filter(known).equals(frame.filter(known))
+    shares = TableImputer(random_state=0, fill="mean").fit_transform(frame)
+    assert shares.null_count().sum_horizontal().item() == 0

@@ -27,6 +27,7 @@ from undirected.tasks.enumerated_learning import fit_enumerated
 from undirected.tasks.fit_table import columns_of, settings_for, table_model
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.table_models import MOST_ENTRIES
+from undirected.tasks.words import as_in
 
 MOST_BINARY = 20_000
 """In place of `MOST_ENTRIES` where all columns are binary: for larger ones the default of
@@ -163,7 +164,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
         answers = self.model_.answers(self.codec_.encode(X, x, strict=False))
         filled, holes = self.codec_.fill(x, answers, self.fill == "mean")
         if not hasattr(X, "iloc"):
-            return filled
+            return _filled(X, filled, holes) if hasattr(X, "with_columns") else filled
         found = X.copy()
         for j in np.flatnonzero(holes.any(0)):
             column = filled[:, j]
@@ -232,3 +233,17 @@ def _like(cells: np.ndarray, column: Any) -> Any:
         if isinstance(column.dtype, np.dtype) or (numbers % 1).any():
             return numbers
     return type(column)(cells, index=column.index if len(column) else None, dtype=column.dtype)
+
+
+def _filled(X: Any, cells: np.ndarray, holes: np.ndarray) -> Any:
+    """A data frame of polars with these cells in its holes; types stay where cells allow it."""
+    columns = []
+    for j in np.flatnonzero(holes.any(0)):
+        name, found = X.columns[j], cells[:, j].tolist()
+        plain = [cell.item() if isinstance(cell, np.generic) else cell for cell in found]
+        words = all(isinstance(cell, str) for cell in plain)
+        plain = as_in(X[name], plain)
+        if any(isinstance(cell, float) for cell in plain):
+            plain = [float(cell) for cell in plain]
+        columns.append(type(X[name])(name, plain, dtype=X[name].dtype if words else None))
+    return X.with_columns(columns)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
 from undirected.tasks.sample import sample_units
 from undirected.tasks.sampler import Sampler, sampler_for
-from undirected.tasks.words import ColumnAnswer, answers_by_column, filled, ones
+from undirected.tasks.words import ColumnAnswer, answers_by_column, as_in, filled, ones
 
 if TYPE_CHECKING:
     from undirected.tasks.evaluate import Evaluation
@@ -77,7 +76,7 @@ class TableModel:
         asked = {answer.column.name for answer in found if answer.asked.any()}
         own = {str(name): table[name] for name in table.columns}  # dates are dates there, not text
         columns |= {name: own[name] for name in frame.cells if name not in asked}
-        columns |= {n: _whole(columns[n]) for n in asked & own.keys() if _holds_integers(own[n])}
+        columns |= {name: as_in(own[name], columns[name]) for name in asked & own.keys()}
         answered = type(table)(columns)
         if hasattr(table, "index"):  # of pandas, by which rows are matched
             answered.index = table.index
@@ -280,14 +279,3 @@ def load_table(folder: str | Path) -> TableModel:
     network = QueryNetwork(model, **query) if isinstance(query, dict) else None
     given = tuple(extra.get("given") or ())
     return TableModel(model, Schema.from_json(extra["schema"]), network, given, extra)
-
-
-def _holds_integers(column: Any) -> bool:
-    """Whether a column of a data frame is one of integers, some of them missing."""
-    return str(getattr(column, "dtype", "")).lower().startswith(("int", "uint"))
-
-
-def _whole(cells: list[Any]) -> list[Any]:
-    """Numbers without a fraction as integers, where all are such."""
-    whole = all(isinstance(cell, Real) and float(cell).is_integer() for cell in cells)
-    return [int(cell) for cell in cells] if whole else cells

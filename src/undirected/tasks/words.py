@@ -1,7 +1,7 @@
 """Answers in the words and units of a table: what stands in its missing cells, and how surely."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -132,6 +132,14 @@ def filled(
         places = 4 if answer.column.is_discrete else digits
         table[f"{name}_{mark}"] = [None if s != s else round(float(s), places) for s in sure]
     return table
+
+
+def as_in(column: Any, cells: Sequence[Any]) -> Sequence[Any]:
+    """Cells as a column of a data frame holds them: integers where it does and they are whole."""
+    whole = str(getattr(column, "dtype", "")).lower().startswith(("int", "uint")) and all(
+        isinstance(cell, Real) and float(cell).is_integer() for cell in cells
+    )
+    return [int(cell) for cell in cells] if whole else cells
 
 
 def _alike(words: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
