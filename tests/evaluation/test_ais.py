@@ -439,6 +439,16 @@ def test_interval_opens_when_one_chain_carries_all():
     ("settings", "message"),
     [
         ({"chains": 1}, "chains is 1"),
+        ({"chains": 2.5}, "chains is 2.5"),
+        ({"chains": "10"}, "chains is '10'"),
+        ({"betas": 2.5}, "betas are 2.5"),
+        ({"betas": np.nan}, "betas are nan"),
+        ({"betas": None}, "betas are None"),
+        ({"betas": "many"}, "betas are 'many'"),
+        ({"betas": [[0, 1], [0]]}, "increase from 0 to 1"),
+        ({"confidence": "high"}, "confidence is high"),
+        ({"kernel": None}, "kernel is None"),
+        ({"kernel": BlockGibbs}, "kernel is <class"),
         ({"betas": 1}, "at least 2"),
         ({"betas": [0.0, 0.5]}, "increase from 0 to 1"),
         ({"betas": [0.0, 0.7, 0.5, 1.0]}, "increase from 0 to 1"),
@@ -448,8 +458,9 @@ def test_interval_opens_when_one_chain_carries_all():
 )
 def test_bad_settings_are_refused(rbm, settings, message):
     model, _ = rbm
+    path, rest = ModelPath(model.independent(), model), {"kernel": BlockGibbs(), **settings}
     with pytest.raises(UndirectedError, match=message):
-        ais(ModelPath(model.independent(), model), BlockGibbs(), jax.random.key(0), **settings)
+        ais(path, key=jax.random.key(0), **rest)
 
 
 def test_bad_paths_are_refused(rbm, key):

@@ -76,7 +76,7 @@ def test_resampling_is_in_proportion():
 def test_populations_of_one_are_refused():
     model = cases.make("dense").model
     path = ModelPath(model.independent(), model)
-    with pytest.raises(UndirectedError, match="1 populations of 200"):
+    with pytest.raises(UndirectedError, match="populations is 1; .* from 2"):
         population_annealing(path, Gibbs(), populations=1)
-    with pytest.raises(UndirectedError, match="16 populations of 1 members"):
+    with pytest.raises(UndirectedError, match="members is 1; .* from 2"):
         population_annealing(path, Gibbs(), members=1)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
 from undirected.core.agreement import agree, told_of_loss
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import check_counts
 from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
 from undirected.core.numerics import full_precision
 from undirected.core.progress import Progress
@@ -70,9 +70,8 @@ def ais(
         True
     """
     schedule = make_schedule(betas)
-    check_path(path, confidence)
-    if chains < 2:
-        raise UndirectedError(f"ais: chains is {chains}; an interval needs at least 2, better 100")
+    check_path(path, kernel, confidence)
+    check_counts("ais", 2, chains=chains)
     first, rest = jax.random.split(make_key("ais", key, seed))
     own = check_mesh("ais", mesh, path.target)
     path, constant = path_without_constant(path)
@@ -98,7 +97,7 @@ def reverse_ais(
     Grosse & Salakhutdinov (2015). Chains that share an origin make the interval too narrow.
     """
     schedule = make_schedule(betas)[::-1]
-    check_path(path, confidence)
+    check_path(path, kernel, confidence)
     x = check_samples(path.target, samples)
     path, constant = path_without_constant(path)
     _, base_log_z = draw_base(path.base, len(x), key)

@@ -85,7 +85,7 @@ def brackets(
     """`bracket` of several paths between models of one shape, whose chains move side by side."""
     schedule = make_schedule(betas)
     for path in paths:
-        check_path(path, confidence)
+        check_path(path, kernel, confidence)
     arrays = [eqx.filter(path, eqx.is_inexact_array) for path in paths]
     rest = eqx.filter(paths[0], eqx.is_inexact_array, inverse=True)
     stacked = eqx.combine(jax.tree.map(lambda *a: jnp.stack(a), *arrays), rest)

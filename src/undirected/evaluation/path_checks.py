@@ -1,5 +1,6 @@
 """What annealing refuses before anything is computed: schedules, paths and samples."""
 
+from numbers import Integral, Real
 from typing import Any
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.errors import NotFinite, UndirectedError, check_offers
 from undirected.core.protocols import Annealable
 from undirected.evaluation.energies import summed_blocks
 from undirected.evaluation.estimate import check_binary, check_data, check_finite
@@ -18,9 +19,13 @@ from undirected.factors import Squares
 
 def make_schedule(betas: int | ArrayLike) -> Float[np.ndarray, " betas"]:
     """Increasing values from 0 to 1, from their number or as they are given."""
-    values = np.asarray(betas, np.float64)
-    if values.ndim == 0:
-        values = np.linspace(0, 1, max(int(values), 0))
+    if isinstance(betas, Integral):
+        values = np.linspace(0, 1, max(int(betas), 0))
+    else:
+        try:
+            values = np.asarray(betas, np.float64)
+        except (TypeError, ValueError):  # words, or rows of several lengths
+            values = np.zeros(0)
     good = values.ndim == 1 and len(values) >= 2 and values[0] == 0 and values[-1] == 1
     if not (good and (np.diff(values) > 0).all()):
         raise UndirectedError(
@@ -30,9 +35,10 @@ def make_schedule(betas: int | ArrayLike) -> Float[np.ndarray, " betas"]:
     return values
 
 
-def check_path(path: Any, confidence: float) -> None:
+def check_path(path: Any, kernel: Any, confidence: float) -> None:
     """Refuse what cannot work before anything is computed."""
-    if not 0 < confidence < 1:
+    check_offers("ais", "kernel", kernel, "BlockGibbs()", "init", "step")
+    if not (isinstance(confidence, Real) and 0 < float(confidence) < 1):
         raise UndirectedError(f"ais: confidence is {confidence}; wanted a value between 0 and 1")
     if not (hasattr(path, "base") and hasattr(path, "target")):
         raise UndirectedError(

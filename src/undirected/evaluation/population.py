@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Key
 from numpy.typing import ArrayLike
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import check_counts
 from undirected.core.numerics import full_precision
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
@@ -73,12 +73,8 @@ def population_annealing(
         True
     """
     schedule = make_schedule(betas)
-    check_path(path, confidence)
-    if populations < 2 or members < 2:
-        raise UndirectedError(
-            f"population_annealing: {populations} populations of {members} members; an error needs "
-            "2 or more of each, better 16 of 200"
-        )
+    check_path(path, kernel, confidence)
+    check_counts("population_annealing", 2, populations=populations, members=members)
     first, rest = jax.random.split(make_key("population_annealing", key, seed))
     path, constant = path_without_constant(path)
     x, base_log_z = draw_base(path.base, populations * members, first)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 from numpy.typing import ArrayLike
 
+from undirected.core.errors import check_counts
 from undirected.core.layout import check_discrete
 from undirected.core.numerics import row
 from undirected.core.progress import Progress
@@ -38,7 +39,8 @@ def ais_rows(
     the path has no couplings.
     """
     schedule = make_schedule(betas)
-    check_path(path, 0.5)
+    check_path(path, kernel, 0.5)
+    check_counts("ais_rows", chains=chains)
     layout = path.target.layout
     check_discrete("ais_rows", *(block for block in layout.blocks if not block.visible))
     rows = jnp.asarray(check_data("ais_rows", layout, v, holes=True))
