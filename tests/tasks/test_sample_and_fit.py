@@ -291,3 +291,19 @@ def test_rates_of_an_ensemble_need_an_optimiser_that_takes_notice():
         un.fit(models, rows, objective, steps=2)
     found = un.fit(models, rows, objective, optax.sgd(0.1), steps=2).model.weights
     assert np.abs(found[0]).max() > 5 * np.abs(found[1]).max()
+
+
+def test_a_folder_keeps_a_run_that_goes_on(tmp_path):
+    """The store was an object of a room that the flat API does not have."""
+    rows, start = np.eye(6)[np.arange(40) % 6], un.RBM.create(6, 3, seed=0)
+    optimiser = optax.sgd(0.1)  # the default falls to 0 at the last step, which is another run
+
+    def learn(steps, **store):
+        return un.fit(start, rows, optimiser=optimiser, steps=steps, seed=0, **store)
+
+    learn(20, store=str(tmp_path / "run"))
+    found, whole = learn(40, store=tmp_path / "run"), learn(40)
+    assert np.array_equal(found.model.weights, whole.model.weights)
+    assert [row["step"] for row in found.history] == [20, 40]
+    with pytest.raises(UndirectedError, match="store is 3; pass one such as"):
+        learn(5, store=3)

@@ -16,6 +16,7 @@ from undirected.alignment.mean_field import mean_field_potts
 from undirected.alignment.sequences import Alignment, letters_of
 from undirected.alignment.weights import check_family, frequencies, sequence_weights
 from undirected.core.errors import BadFile, UndirectedError, check_counts
+from undirected.io.checkpoint import Checkpoints
 from undirected.learning.checkpointing import Store
 from undirected.learning.pairwise import Penalty, fit_pairwise
 from undirected.models import Potts
@@ -139,7 +140,7 @@ def fit_family(
     settings: BoltzmannSettings | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-    store: Store | None = None,
+    store: str | Path | Store | None = None,
 ) -> FamilyModel:
     """Fit a Potts model to an alignment.
 
@@ -156,8 +157,7 @@ def fit_family(
         settings: target and schedule of "pcd".
         seed: of the chains of "pcd".
         progress: told steps done, and the objective or Pearson.
-        store: where checkpoints of "pcd" go, so that a stopped run goes on, such as
-            `undirected.io.checkpoint.Checkpoints(folder)`.
+        store: the folder in which checkpoints of "pcd" go, so that a stopped run goes on.
 
     Returns:
         A `FamilyModel`.
@@ -182,7 +182,8 @@ def fit_family(
     if method == "pcd":
         share = 1 / float(weights.sum()) if pseudocount is None else pseudocount
         found = frequencies(alignment.states, q, weights, share)
-        learned = boltzmann_potts(found, settings, seed, progress, store)
+        kept = Checkpoints(store) if isinstance(store, str | Path) else store
+        learned = boltzmann_potts(found, settings, seed, progress, kept)
         notes |= {"pearson": learned.pearson, "steps": learned.steps}
         notes |= {"converged": learned.converged}
         return FamilyModel(learned.model, alignment.letters, notes)

@@ -123,7 +123,7 @@ def fit(
     mesh = check_mesh("fit", mesh, model)
     _check(model, objective, batches, key)
     if store is not None:
-        such_as = "io.checkpoint.Checkpoints(folder)"
+        such_as = "undirected.io.checkpoint.Checkpoints(folder)"
         check_offers("fit", "store", store, such_as, "latest", "prepare")
     if snapshots is not None and store is None:
         raise UndirectedError("fit: snapshots are written with checkpoints; pass store= too")

@@ -3,6 +3,7 @@
 from functools import lru_cache
 from inspect import signature
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from undirected.core.errors import UndirectedError, check_counts, check_offers, 
 from undirected.core.protocols import Marginal, Objective, Optimiser, Summable
 from undirected.core.random import make_key
 from undirected.inference import MeanField, SumProduct
+from undirected.io.checkpoint import Checkpoints
 from undirected.learning import (
     Batches,
     Conditional,
@@ -77,7 +79,8 @@ def fit(
         learning_rate: of the default optimiser.
         key: of all random numbers.
         seed: the same as a number; pass one of the two.
-        options: more settings of `undirected.learning.fit`, such as `validate`, `store` or `mesh`.
+        options: more settings of `undirected.learning.fit`, such as `validate`, `mesh` or `store`,
+            the folder in which a run is kept so that the same call goes on after a stop.
 
     Returns:
         A `FitResult`; its `model` is the fitted one.
@@ -99,6 +102,8 @@ def fit(
     check_options("fit", options, own | SETTINGS)
     _check_arguments(model, objective, optimiser)
     _check_numbers(steps, batch, learning_rate)
+    if isinstance(options.get("store"), str | Path):
+        options["store"] = Checkpoints(options["store"])
     if is_network(model) and not isinstance(data, Batches):
         told = (objective, optimiser, steps, epochs, batch)
         exact = all(x is None for x in told) and not options
