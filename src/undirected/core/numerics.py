@@ -33,7 +33,7 @@ def sum_softplus(x: Float[Array, "*s n"]) -> Float[Array, "*s"]:
     softplus(x) = max(x, 0) - log(max(p, 1 - p)), p = sigmoid(x), which is the slope as well; few
     logarithms are taken.
     """
-    return jax.nn.softplus(x).sum(-1)
+    return _sum_softplus(x)[0]
 
 
 @sum_softplus.defjvp
@@ -53,6 +53,8 @@ def sum_logs(terms: Float[Array, "*s n"]) -> Float[Array, "*s"]:
     *shape, n = terms.shape
     # Units that are split over devices are not gathered for it.
     groups = max(-(-n // MOST), 1) if unit_parts() == 1 else n
+    # Groups of one size need no filling up, which CPUs are slow at.
+    groups = next((g for g in range(groups, 4 * groups) if n % g == 0), groups)
     padded = jnp.pad(terms, [(0, 0)] * len(shape) + [(0, -n % groups)], constant_values=1)
     return jnp.log(padded.reshape(*shape, groups, -1).prod(-1)).sum(-1)
 
