@@ -449,7 +449,7 @@ def test_interval_opens_when_one_chain_carries_all():
         ({"confidence": "high"}, "confidence is high"),
         ({"kernel": None}, "kernel is None"),
         ({"kernel": BlockGibbs}, "kernel is <class"),
-        ({"betas": 1}, "at least 2"),
+        ({"betas": 1}, "betas are 1; pass a whole number from 2"),
         ({"betas": [0.0, 0.5]}, "increase from 0 to 1"),
         ({"betas": [0.0, 0.7, 0.5, 1.0]}, "increase from 0 to 1"),
         ({"betas": [0.0, 0.5, 0.5, 1.0]}, "increase from 0 to 1"),

@@ -329,7 +329,7 @@ def test_missing_entries_are_named_where_an_objective_cannot_take_them(key):
         ({"log_every": 1.5}, "log_every is 1.5"),
         ({"validate": 3}, r"validate is 3; pass a function of \(model, key\)"),
         ({"validate": lambda m, k: np.zeros(2)}, "validate gave array.*one number"),
-        ({"store": "folder"}, "store is 'folder'; pass one such as io.checkpoint.Checkpoints"),
+        ({"store": "folder"}, "store is 'folder'; pass one such as undirected.io.checkpoint"),
         ({"log_every": 0}, "log_every is 0"),
         ({"patience": 2}, "pass validate="),
         ({"validate": lambda m, k: 0.0, "patience": 0}, "patience is 0"),

@@ -130,7 +130,8 @@ def test_answers_are_of_the_type_of_their_column():
     rng = np.random.default_rng(0)
     yes = rng.random(60) < 0.5
     table = {"yes": yes, "also": yes ^ (rng.random(60) < 0.1), "word": np.where(yes, "u", "v")}
-    model = un.fit_table(table, epochs=2, hidden=2)
+    table |= {"x": rng.normal(size=60)}
+    model = un.fit_table(table)
     asked = Strict({"yes": [True, None], "also": [None, False], "word": ["u", None]})
     found = model.query(asked)
     assert isinstance(found, Strict)
@@ -143,7 +144,7 @@ def test_answers_are_of_the_type_of_their_column():
 def test_integers_stay_integers_beside_missing_ones():
     pd = pytest.importorskip("pandas")
     count = np.tile([0, 1, 2], 20)
-    model = un.fit_table({"n": count, "x": 1.5 * count + 0.25, "w": ["a", "b"] * 30}, epochs=2)
+    model = un.fit_table({"n": count, "x": 1.5 * count + 0.25, "w": ["a", "b"] * 30})
     asked = pd.DataFrame({"n": pd.array([1, None], "Int64"), "x": [None, 0.25], "w": ["a", "b"]})
     found = model.query(asked)
     assert [type(cell) for cell in found["n"].tolist()] == [int, int]
@@ -167,7 +168,7 @@ def test_frames_without_cells_are_refused():
 
 def test_a_model_of_a_table_shows_its_columns():
     table = {f"c{i}": ["x", "y"] * 10 for i in range(7)} | {"n": np.arange(20) * 0.7}
-    model = un.fit_table(table, epochs=2, hidden=2)
+    model = un.fit_table(table)
     shown = repr(model)
     assert "of 8 columns: c0, c1, c2, c3, c4, c5, …" in shown
     assert len(shown) < 100

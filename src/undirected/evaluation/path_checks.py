@@ -29,7 +29,7 @@ def make_schedule(betas: int | ArrayLike) -> Float[np.ndarray, " betas"]:
     good = values.ndim == 1 and len(values) >= 2 and values[0] == 0 and values[-1] == 1
     if not (good and (np.diff(values) > 0).all()):
         raise UndirectedError(
-            f"ais: betas are {betas!r:.60}; pass a number of at least 2, or values that increase "
+            f"ais: betas are {betas!r:.60}; pass a whole number from 2, or values that increase "
             "from 0 to 1"
         )
     return values
