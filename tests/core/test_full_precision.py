@@ -10,6 +10,7 @@ import undirected as un
 from undirected.core.numerics import full_precision
 from undirected.inference import Exact, Inference
 from undirected.models import RBM
+from undirected.ops.hidden_states import log_z_over_hidden
 
 ROWS = np.array([[0, 1, 1], [1, 0, 1]])
 
@@ -98,6 +99,16 @@ def test_inference_inside_of_a_program_keeps_the_precision_of_that(rounding):
     seen = []
     jax.jit(lambda m: Noting(seen)(m).log_z)(RBM.create(3, 2, seed=0))
     assert set(seen) == {None}
+
+
+def test_sums_over_hidden_states_use_all_digits(rounding):
+    model = RBM.create(3, 2, seed=0)
+    program = str(jax.make_jaxpr(lambda m: log_z_over_hidden(*_arrays(m)))(model))
+    assert program.count("dot_general") == program.count("Precision.HIGHEST") // 2 > 0
+
+
+def _arrays(model):
+    return model.weights, model.visible_bias, model.hidden_bias
 
 
 def test_what_the_user_has_set_stays(rounding):

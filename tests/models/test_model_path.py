@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from undirected.evaluation import ais
-from undirected.evaluation.ais import anneal
+from undirected.evaluation.ais import _block
 from undirected.models import RBM, ModelPath, tempered
 from undirected.sampling import BlockGibbs, TemperedTransitions, ladder
 
@@ -102,10 +102,8 @@ def test_a_step_of_annealing_makes_two_products():
     betas = np.linspace(0, 1, 5)
 
     def run(path):
-        block = anneal.__globals__["_block"]
-
         def lead(x, key):
-            return block(path, BlockGibbs(), (x, jnp.zeros(20), key), jnp.asarray(betas), 1, 4)
+            return _block(path, BlockGibbs(), (x, jnp.zeros(20), key), jnp.asarray(betas), 1, 4)
 
         return large_products(lead, start, key)
 

@@ -40,8 +40,7 @@ class ScaledRBM(eqx.Module):
 
     @property
     def layout(self) -> Layout:
-        like = RBM(self.unscaled, self.visible_bias, self.hidden_bias, self.label_states)
-        return like.layout
+        return self.plain.layout
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(v, h) of joint states."""

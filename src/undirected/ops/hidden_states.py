@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from undirected.core.errors import UndirectedError
-from undirected.core.numerics import sum_logs
+from undirected.core.numerics import full_precision, sum_logs
 
 MOST_HIDDEN = 20
 
@@ -37,20 +37,21 @@ def _log_z(weights: Array, visible_bias: Array, hidden_bias: Array) -> Array:
     return _forward(weights, visible_bias, hidden_bias)[0]
 
 
+@full_precision()
 def _forward(weights: Array, visible_bias: Array, hidden_bias: Array) -> tuple[Array, tuple]:
     """log Z, and what is expected of W, b and c: one exponential an entry and few logarithms.
 
     softplus(f) = max(f, 0) + log(1 + e), e = exp(-|f|) <= 1.
     """
     h = _states(weights.shape[1], weights.dtype)
-    fields = jnp.matmul(h, weights.T, precision="highest") + visible_bias[None]
+    fields = h @ weights.T + visible_bias[None]
     small = jnp.exp(-jnp.abs(fields))
     log_weights = h @ hidden_bias + jnp.maximum(fields, 0).sum(1) + sum_logs(1 + small)
     log_z = jax.nn.logsumexp(log_weights)
     on = jnp.where(fields > 0, 1, small) / (1 + small)
     share = jnp.exp(log_weights - log_z)
     sides = jnp.concatenate([h, jnp.ones_like(h[:, :1])], 1) * share[:, None]
-    means = jnp.matmul(sides.T, on, precision="highest")
+    means = sides.T @ on
     return log_z, (means[:-1].T, means[-1], share @ h)
 
 
