@@ -9,6 +9,7 @@ import pytest
 
 import undirected as un
 from tests.cli.test_cli import NAMES, QUICK, copies, run, write_csv  # noqa: F401
+from undirected.cli.answer import read_for, saved_with
 from undirected.cli.columns import Wishes, read_to_fit
 from undirected.cli.schema_lines import schema_lines
 
@@ -318,14 +319,18 @@ def test_a_survey_is_fitted_asked_sampled_and_scored(run, tmp_path):  # noqa: F8
     assert told["beside"]["independent columns"] < told["log_likelihood"]
 
 
+@pytest.mark.parametrize("first", ["", "sep={}\n"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_tables_of_0_and_1_come_in_all_forms_of_text(tmp_path, delimiter):
+def test_tables_of_0_and_1_come_in_all_forms_of_text(tmp_path, delimiter, first):
     lines = [["a", "b", "c"], ["0", "1", "1"], ["1", "null", "1"], ["1", "N/A", "1"]]
-    (tmp_path / "t.csv").write_text("\n".join(map(delimiter.join, lines)) + "\n")
+    text = first.format(delimiter) + "\n".join(map(delimiter.join, lines)) + "\n"
+    (tmp_path / "t.csv").write_text(text)
     table, schema = read_to_fit(tmp_path / "t.csv", Wishes(), grey=False)
     assert schema.is_zero_one and table.names == ["a", "b", "c"]  # constant columns stay
-    nan = np.nan
-    np.testing.assert_array_equal(table.values, [[0, 1, 1], [1, nan, 1], [1, nan, 1]])
+    rows = [[0, 1, 1], [1, np.nan, 1], [1, np.nan, 1]]
+    np.testing.assert_array_equal(table.values, rows)
+    saved = saved_with(tmp_path, un.RBM.create(3, 2, seed=0), {"names": table.names})
+    np.testing.assert_array_equal(read_for(saved, tmp_path / "t.csv"), rows)
 
 
 def test_a_table_without_any_cell_is_refused(run, tmp_path):  # noqa: F811

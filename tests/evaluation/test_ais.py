@@ -529,6 +529,51 @@ def test_constraints_that_no_path_weakens_are_refused(name):
         un.population_annealing(un.tempered(model), Gibbs(), seed=0, betas=4)
 
 
+COLOURED = [(i, (i + 1) % 8) for i in range(8)] + [(0, 4), (2, 7), (3, 6)]
+
+
+def colourings(states: int) -> float:
+    """log of how many colourings leave no two neighbours alike, by trying all."""
+    x = np.indices((states,) * 8).reshape(8, -1)
+    return float(np.log(np.all([x[i] != x[j] for i, j in COLOURED], 0).sum()))
+
+
+def coloured(states: int) -> un.FactorGraph:
+    return un.markov_network([states] * 8, {e: 1 - np.eye(states) for e in COLOURED})
+
+
+@pytest.mark.parametrize("states", [3, 4])
+def test_zeros_of_tables_come_gradually(states):
+    """99 % intervals of a fixed seed, and both sides within 0.2 nats.
+
+    On a straight line zeros are zeros at every beta but 0: the way back never meets what the base
+    allows, and is high by 2 nats and more.
+    """
+    model, log_z = coloured(states), colourings(states)
+    both = un.log_partition(model, method="ais", seed=0).sides
+    for side in (both.lower, both.upper):
+        assert side.interval[0] < log_z < side.interval[1] < side.interval[0] + 0.2
+    whole = un.population_annealing(un.tempered(model), Gibbs(), seed=0, betas=200)
+    assert whole.interval[0] < log_z < whole.interval[1] < whole.interval[0] + 0.5
+
+
+def test_a_way_on_which_zeros_are_zeros_ends_too_high(monkeypatch):
+    straight = lambda beta, a, b: (1 - beta) * a + beta * b  # noqa: E731
+    monkeypatch.setattr("undirected.models.model_path.between", straight)
+    both = un.log_partition(coloured(3), method="ais", seed=1, betas=500).sides
+    assert both.upper.interval[0] > colourings(3) + 1
+
+
+def test_a_state_that_a_field_forbids_comes_gradually():
+    fields, layout = np.array([0.3, -np.inf, 0.2]), un.discrete(x=3)
+    product = [[0.0, 0.0], [0.0, 1.0]]
+    pairs = un.tables(layout, [[0, 1], [1, 2], [0, 2]], product)
+    model = un.FactorGraph.create(layout, [pairs], fields)
+    log_z = np.log(1 + np.exp(0.3) + np.exp(0.2) + np.exp(1.5))
+    low, high = un.log_partition(model, method="ais", seed=0, betas=500).interval
+    assert low < log_z < high < low + 0.1
+
+
 @pytest.mark.parametrize("offset", [1e5, -3e8])
 def test_a_constant_of_the_energy_is_added_last(offset):
     """Beside it single precision would lose the weights: 99 % intervals of a fixed seed."""

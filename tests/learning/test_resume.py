@@ -164,7 +164,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path):
     [
         ({"hidden": 5}, r"model.weights' is float32 \(3, 3\) in the file; wanted float32 \(3, 5\)"),
         ({"optimiser": optax.adam(0.1)}, "optimiser"),
-        ({"optimiser": optax.sgd(0.05)}, "optimiser and rate"),
+        ({"optimiser": optax.sgd(0.05)}, "optimiser and rate .* that falls to the end of a run"),
         ({"validate": lambda m, k: 1.0, "patience": 3}, "patience None, not 3"),
         ({"flip": True}, "data"),
         ({"objective": Persistent(support.ExactKernel(), chains=2)}, "carry"),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from undirected.core.numerics import between
 from undirected.evaluation import ais
 from undirected.evaluation.ais import _block
 from undirected.models import RBM, ModelPath, tempered
@@ -152,3 +153,12 @@ def test_a_model_of_another_class_keeps_its_own_methods(x64):
     assert np.allclose(seen, 2 * truth(path, x))
     seen = eqx.filter_jit(lambda m, b: tempered(m)(b).energy(x))(own, jnp.asarray(BETA))
     assert np.allclose(seen, 2 * BETA * truth_at_one(model))
+
+
+def test_what_the_target_forbids_is_allowed_up_to_its_end(x64):
+    base, target = jnp.array([0.0, 2.0, -1e9, 0.0]), jnp.array([-1e9, -2e9, -1e9, 4.0])
+    assert between(0.0, base, target).tolist() == base.tolist()
+    assert between(1.0, base, target).tolist() == target.tolist()
+    assert np.allclose(between(0.5, base, target), [-5.0, -3.0, -1e9, 2.0])
+    late = between(1 - 1e-3, base, target)
+    assert np.allclose(late[:2], [-4995, -4993])

@@ -10,7 +10,7 @@ from undirected.cli.schema_lines import schema_lines
 from undirected.core.cells import as_number, as_word
 from undirected.core.columns import Column, Schema, listed
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.io.delimited import Rows, sniff
+from undirected.io.delimited import Rows, delimiter_told, sniff
 from undirected.io.frames import Frame, kind_of, read_frame
 from undirected.io.infer import infer_schema, parse_types, zero_one_schema
 from undirected.io.tables import Table, read_table
@@ -134,7 +134,7 @@ def is_plain(path: Path) -> bool:
     kind = kind_of(path)
     if kind != ".csv" or not path.is_file():
         return kind in (".csv", ".npy", ".npz")
-    return path.suffix.lower() == ".csv" and sniff(path) == ","
+    return path.suffix.lower() == ".csv" and sniff(path) == "," and not delimiter_told(path)
 
 
 def names_other_columns(

@@ -80,6 +80,7 @@ def _summary(found: Evaluation) -> dict[str, Any]:
         "hidden_sums": found.hidden_sums,
         "pseudo_log_likelihood": None if pl is None else pl.mean,
         "rows": found.rows,
+        "impossible_rows": found.impossible,
         "complete_rows": found.complete_rows,
         "bits_per_held_out_entry": None if found.held_out is None else found.held_out.mean,
     }
@@ -105,6 +106,8 @@ def _lines(found: Evaluation) -> list[str]:
             f"note: {holes:,} of {found.rows:,} rows have missing entries; their likelihood is "
             "that of what is there"
         )
+    if found.impossible:
+        lines.append(f"note: {found.impossible:,} of {found.rows:,} rows have probability 0")
     if found.hidden_sums == "ais":
         what = "missing entries" if holes else "hidden units"
         lines.append(f"note: {what} summed out by AIS, which is a little low in expectation")

@@ -15,8 +15,19 @@ from undirected.core.mesh import unit_parts
 CERTAIN = 1e9
 """Log-odds of hard evidence: far beyond any sum of fields, and finite so that 0 * CERTAIN is 0."""
 NEG_INF = -CERTAIN
+HARD = 0.1 * CERTAIN
+"""Log-odds beyond this come from a hard factor or from evidence."""
 MOST = 98
 """Numbers between 1/2 and 2 that share a logarithm: their product is far from float32's ends."""
+STIFFNESS, NEAR = 5.0, 1e-9
+"""Nats that a forbidden state costs half way to a target; how near to 1 a beta is told from it."""
+
+
+def between(beta: float | Array, a: Array, b: Array) -> Array:
+    """A parameter on the line from `a` to `b`; a log-potential of -1e9 comes gradually."""
+    soft = (1 - beta) * a + beta * b
+    cost = STIFFNESS * beta / jnp.maximum(1 - beta, NEAR)
+    return jnp.where((b < -HARD) & (a > -HARD), jnp.maximum(b, a - cost), soft)
 
 
 def softplus(x: Array, temperature: float | Array = 1.0) -> Array:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from undirected.core.cells import unmasked
 from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.layout import Domain, Layout
+from undirected.core.numerics import HARD
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,25 @@ def mean(values: ArrayLike) -> Estimate:
     return replace(ratio(values, np.ones_like(values)), rows=values)
 
 
+def mean_log(values: ArrayLike, layout: Layout) -> Estimate:
+    """`mean` of log-probabilities of rows: -inf where a hard factor forbids the states of one.
+
+    In single precision that is about -1e9; numbers far out may have such a density.
+    """
+    values = np.asarray(values, np.float64)
+    if not layout.is_continuous.any():
+        values = np.where(values < -HARD, -np.inf, values)
+    return mean(values)
+
+
 def ratio(totals: ArrayLike, counts: ArrayLike) -> Estimate:
     """sum(totals) / sum(counts) over rows; the error treats rows as independent (delta method)."""
     totals, counts = np.asarray(totals, np.float64), np.asarray(counts, np.float64)
     if not counts.sum() > 0:
         raise UndirectedError("nothing to average: there are no rows, or the mask selects no entry")
     value, rows = totals.sum() / counts.sum(), len(totals)
+    if np.isneginf(value):
+        return Estimate(float(value), np.nan, rows)
     spread = np.sqrt(((totals - value * counts) ** 2).sum()) / counts.sum()
     stderr = spread * np.sqrt(rows / (rows - 1)) if rows > 1 else np.nan
     return Estimate(float(value), float(stderr), rows)

@@ -15,7 +15,7 @@ from undirected.core.layout import Block, Domain, check_discrete
 from undirected.core.numerics import full_precision
 from undirected.core.protocols import Blocked, Conditionals, Marginal, Model, Summable
 from undirected.core.units import block_means
-from undirected.evaluation.estimate import Estimate, check_data, check_finite, mean
+from undirected.evaluation.estimate import Estimate, check_data, check_finite, mean, mean_log
 
 
 def log_likelihood(model: Model, v: ArrayLike, log_z: float, *, chunk: int = 1000) -> Estimate:
@@ -29,7 +29,8 @@ def log_likelihood(model: Model, v: ArrayLike, log_z: float, *, chunk: int = 100
         chunk: rows worked on at a time.
 
     Returns:
-        An `Estimate`: `mean`, `stderr`, and `rows`, which are log p(v) of each row.
+        An `Estimate`: `mean`, `stderr`, and `rows`, which are log p(v) of each row, -inf where a
+        hard factor forbids it.
 
     Example:
         >>> import numpy as np
@@ -51,7 +52,7 @@ def log_likelihood(model: Model, v: ArrayLike, log_z: float, *, chunk: int = 100
         )
     rows = check_data("log_likelihood", model.layout, v)
     free_energy = _by_chunk("log_likelihood", _free_energy, model, rows, chunk)
-    return mean(-free_energy - log_z)
+    return mean_log(-free_energy - log_z, model.layout)
 
 
 def pseudo_log_likelihood(
@@ -81,7 +82,8 @@ def pseudo_log_likelihood(
             "given all others; use log_likelihood"
         )
     rows = check_data("pseudo_log_likelihood", model.layout, v)
-    return mean(_by_chunk("pseudo_log_likelihood", _pseudo, model, rows, chunk))
+    terms = _by_chunk("pseudo_log_likelihood", _pseudo, model, rows, chunk)
+    return mean_log(terms, model.layout)
 
 
 def reconstruction_error(model: Blocked, v: ArrayLike, *, chunk: int = 1000) -> Estimate:

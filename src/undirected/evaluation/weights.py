@@ -1,6 +1,6 @@
 """Estimates of log Z from the log weights of independent chains, and how far to trust them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -20,9 +20,9 @@ class AISResult:
     log_z: float
     stderr: float
     interval: tuple[float, float]
-    log_weights: Float[np.ndarray, " chains"]
+    log_weights: Float[np.ndarray, " chains"] = field(repr=False)
     ess: float
-    samples: Float[Array, "chains n"]
+    samples: Float[Array, "chains n"] = field(repr=False)
 
 
 @dataclass(frozen=True)

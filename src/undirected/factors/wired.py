@@ -15,9 +15,6 @@ from undirected.factors.base import Factor, Messages, Schedule, Temperature
 from undirected.factors.incidence import UNUSED, Incidence, binary_units, check_scopes, connect
 from undirected.factors.sums import binary_share, sum_axes
 
-HARD = 0.1 * CERTAIN
-"""Log-odds beyond this come from a hard factor or from evidence."""
-
 
 class Wired(Factor):
     """A group whose factors send messages along an incidence; beliefs about it carry none.

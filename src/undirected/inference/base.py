@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Domain, check_discrete
-from undirected.core.numerics import full_precision, is_traced
+from undirected.core.numerics import HARD, full_precision, is_traced
 from undirected.core.potentials import (
     Beliefs,
     Potentials,
@@ -26,7 +26,6 @@ from undirected.core.potentials import (
 )
 from undirected.core.units import best
 from undirected.factors.squares import Squares
-from undirected.factors.wired import HARD
 
 
 class Decoded(NamedTuple):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.iterate import iterate, largest, status_of
 from undirected.core.mesh import mesh_size, on_mesh, unit_parts
-from undirected.core.numerics import CERTAIN, is_zero, message
+from undirected.core.numerics import CERTAIN, HARD, is_zero, message
 from undirected.core.potentials import (
     Beliefs,
     Potentials,
@@ -25,7 +25,6 @@ from undirected.core.potentials import (
 from undirected.core.units import best, log_normaliser, means
 from undirected.factors import Bilinear, Messages, Schedule, Symmetric, Wired
 from undirected.factors.base import require
-from undirected.factors.wired import HARD
 from undirected.inference import mixed_messages
 from undirected.inference.base import Decoded, Inference
 from undirected.ops import bipartite, max_product, on_chip

@@ -12,11 +12,10 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import NotFinite, TooLarge, UndirectedError
 from undirected.core.layout import Layout, Variables, to_units
-from undirected.core.numerics import NEG_INF
+from undirected.core.numerics import HARD, NEG_INF
 from undirected.core.potentials import Beliefs, Potentials, lowered, statistics
 from undirected.core.random import make_key
 from undirected.factors import Factor, require
-from undirected.factors.wired import HARD
 from undirected.inference.base import Decoded, Inference, finished, instance
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.junction_tree import JunctionTree

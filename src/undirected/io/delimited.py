@@ -108,9 +108,9 @@ def sniff(path: Path) -> str:
     """The delimiter: the one that gives every line the same number of cells, and most of them."""
     if path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")):
         return "\t"
+    if told := delimiter_told(path):
+        return told
     lines = [line for line in itertools.islice(Lines(path), SAMPLE) if line.strip()]
-    if lines and (told := SEP.fullmatch(lines[0].strip("\n"))):
-        return told[1]
     scores = {}
     for delimiter in DELIMITERS:
         try:
@@ -125,6 +125,13 @@ def sniff(path: Path) -> str:
     cells = [line.split() for line in lines]
     numbers = all(as_number(c) is not None or is_missing(c) for row in cells[1:] for c in row)
     return " " if numbers and len(cells) > 1 and {len(r) for r in cells} - {1} else ","
+
+
+def delimiter_told(path: Path) -> str | None:
+    """The delimiter that the first line with anything in it tells, as `sep=;` does."""
+    first = next((line for line in Lines(path) if line.strip()), "")
+    told = SEP.fullmatch(first.strip("\n"))
+    return told[1] if told else None
 
 
 def _open(path: Path) -> Any:

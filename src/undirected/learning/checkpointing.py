@@ -20,6 +20,11 @@ from undirected.learning.train_step import TrainState
 Row = dict[str, float]
 RATE = "optimiser and rate"
 """The part of a run's identity that may change after a step that was not finite."""
+FALLING = (
+    "a rate that falls to the end of a run, as that of the default optimiser does, is another one "
+    "where the run is longer; runs that are to be longer need a rate that knows nothing of it, "
+    "such as optax.adam(2e-3)"
+)
 SETTINGS = "settings of the objective"
 """The part that a store may leave out: a run then goes on as another of the same kind."""
 
@@ -132,7 +137,10 @@ class Saver:
             if diverged and name == RATE:
                 continue  # it was advised to lower it
             if (before := run.get(name, now)) != now:  # older ones know less
-                raise UndirectedError(f"fit: the store has {name} {before}, not {now}: {advice}")
+                hint = f" ({FALLING})" if name == RATE else ""
+                raise UndirectedError(
+                    f"fit: the store has {name} {before}, not {now}{hint}: {advice}"
+                )
         return found
 
     def save_if_due(self, run: Run) -> None:

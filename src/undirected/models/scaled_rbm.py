@@ -4,7 +4,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from undirected.core.layout import Layout
-from undirected.core.numerics import row, sum_softplus
+from undirected.core.numerics import between, row, sum_softplus
 from undirected.core.potentials import Potentials
 from undirected.models.rbm import RBM
 
@@ -25,8 +25,8 @@ class ScaledRBM(eqx.Module):
     @classmethod
     def between(cls, base: RBM, target: RBM, beta: Float[Array, ""]) -> "ScaledRBM":
         """The model at `beta` on the straight line from a base without weights to the target."""
-        visible = (1 - beta) * base.visible_bias + beta * target.visible_bias
-        hidden = (1 - beta) * base.hidden_bias + beta * target.hidden_bias
+        visible = between(beta, base.visible_bias, target.visible_bias)
+        hidden = between(beta, base.hidden_bias, target.hidden_bias)
         return cls(target.weights, beta, visible, hidden, target.label_states)
 
     @property

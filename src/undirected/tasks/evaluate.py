@@ -26,14 +26,15 @@ from undirected.evaluation import (
     log_likelihood,
     pseudo_log_likelihood,
 )
-from undirected.evaluation.estimate import mean
+from undirected.evaluation.estimate import mean, mean_log
 from undirected.inference import Elimination, Exact, Transfer
 from undirected.models import ModelPath
 from undirected.tasks.choose import check_model, kernel_for, path_to
 from undirected.tasks.entries import entry_bits, scores_entries
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
-from undirected.tasks.rows import unit_rows
+from undirected.tasks.network_data import units_of
+from undirected.tasks.rows import has_columns, unit_rows
 
 METHODS = ("auto", "exact", "ais")
 MOST_STATES, MOST_ENTRIES, MOST_SUMS = 2**20, 2**24, 2**28
@@ -79,7 +80,8 @@ class Evaluation:
     `log_likelihood` is that of the observed part of each row; hidden units and missing entries are
     summed out: `hidden_sums` says how, "exact" or "ais". `pseudo_log_likelihood` is that of the
     rows without holes. `held_out` are the bits of an entry that is hidden and asked for given the
-    others of its row (nats of its density divided by log 2 for continuous ones).
+    others of its row (nats of its density divided by log 2 for continuous ones). A row that a hard
+    factor forbids has log-likelihood -inf, and so has the mean: `impossible` counts these rows.
     """
 
     log_likelihood: Estimate
@@ -89,6 +91,12 @@ class Evaluation:
     rows: int
     complete_rows: int = 0
     held_out: Estimate | None = None
+
+    @property
+    def impossible(self) -> int:
+        """Rows whose probability is 0."""
+        rows = self.log_likelihood.rows
+        return 0 if rows is None else int(np.isneginf(rows).sum())
 
 
 def log_partition(
@@ -166,7 +174,7 @@ def evaluate(
     Args:
         model: any model that lowers to potentials.
         rows: values of the visible units, or of the columns of a model that has them; NaN where
-            one is missing.
+            one is missing. Of a network columns by name too, as `fit` takes them.
         method: "exact", "ais", or "auto": exact where affordable; for log Z and hidden units.
         means: of the visible units, from the data: a better start for AIS.
         chains: of AIS for log Z.
@@ -188,6 +196,7 @@ def evaluate(
         -2.7726
     """
     check_model("evaluate", model)
+    rows = rows if has_columns(model) else units_of("evaluate", model.layout, rows)
     values = unit_rows("evaluate", model, rows)
     if not len(values) or np.isnan(values).all():
         raise UndirectedError(
@@ -245,7 +254,7 @@ def _likelihood(
         return log_likelihood(model, rows, log_z), "exact"
     sums = None if method == "ais" else _exact_rows(model, rows)
     if sums is not None:
-        return mean(sums - log_z), "exact"
+        return mean_log(sums - log_z, model.layout), "exact"
     if method == "exact":
         raise UndirectedError(
             "evaluate: the hidden units and missing entries are too many for exact; use method "
@@ -257,7 +266,7 @@ def _likelihood(
     else:
         holes = np.ones(len(rows), bool)
     found[holes] = _rows_by_ais(model, rows[holes], key, progress, means, betas) - log_z
-    return mean(found), "ais"
+    return mean_log(found, model.layout), "ais"
 
 
 def _rows_by_ais(

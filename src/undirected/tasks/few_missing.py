@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from undirected.core.chunks import map_rows
 from undirected.core.layout import Domain, Layout
+from undirected.core.numerics import HARD
 from undirected.core.potentials import without_constant
 from undirected.core.progress import Progress
 from undirected.core.protocols import Summable
-from undirected.factors.wired import HARD
 
 MOST_STATES = 2**8
 """States of the missing entries of a row that are weighed however many rows there are."""

@@ -1,6 +1,6 @@
 """Data about the variables of a discrete network as states by number, -1 where one is missing."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,15 @@ Rows = Int[np.ndarray, "rows variables"]
 
 
 def has_names(data: Any) -> bool:
-    """Whether data are columns by name: a mapping or a data frame."""
-    return hasattr(data, "keys") and hasattr(data, "__getitem__")
+    """Whether data are columns by name: a mapping, or a table of pandas, polars or Arrow."""
+    return hasattr(data, "__getitem__") and _names(data) is not None
+
+
+def _names(data: Any) -> Any:
+    """The names of columns; None where there are none."""
+    if hasattr(data, "keys"):
+        return data.keys()
+    return getattr(data, "column_names", getattr(data, "columns", None))
 
 
 def columns(caller: str, data: Any) -> dict[Hashable, list[Any]]:
@@ -24,7 +31,12 @@ def columns(caller: str, data: Any) -> dict[Hashable, list[Any]]:
         raise UndirectedError(
             f"{caller}: data are a {type(data).__name__}; pass {{name: column}} or a data frame"
         )
-    found = {name: [_cell(x) for x in data[name]] for name in data.keys()}  # noqa: SIM118
+    if any(isinstance(data[x], str) or not isinstance(data[x], Iterable) for x in _names(data)):
+        raise UndirectedError(
+            f"{caller}: data are single values by name; pass {{name: column}}, each column a list, "
+            "or what is known of one row as `given`"
+        )
+    found = {name: [_cell(x) for x in data[name]] for name in _names(data)}
     lengths = {len(own) for own in found.values()}
     if len(lengths) != 1 or lengths == {0}:
         told = {name: len(own) for name, own in list(found.items())[:4]}
@@ -36,7 +48,7 @@ def columns(caller: str, data: Any) -> dict[Hashable, list[Any]]:
 
 def _cell(x: Any) -> Any:
     """A plain value; None for None, NaN, a masked cell and what else stands for nothing."""
-    x = x.item() if isinstance(x, np.generic) else x
+    x = x.item() if isinstance(x, np.generic) else x.as_py() if hasattr(x, "as_py") else x
     try:
         return None if x is None or x is np.ma.masked or bool(x != x) else x
     except (TypeError, ValueError):  # pandas.NA has no truth value
@@ -101,3 +113,13 @@ def unit_table(layout: Layout, rows: Rows) -> Float[np.ndarray, "rows v"]:
     state = np.where(layout.variables.width[owner] == 1, 1, step)
     own = rows[:, owner]
     return np.where(own < 0, np.nan, own == state)[:, : layout.n_visible].astype(np.float32)
+
+
+def units_of(caller: str, layout: Layout, data: Any) -> Any:
+    """Rows over the visible units from columns by name; other data as they are.
+
+    A data frame goes by its names where the variables have names, and by position elsewhere.
+    """
+    if isinstance(data, Mapping) or (layout.labels is not None and has_names(data)):
+        return unit_table(layout, states_by_name(caller, layout, data))
+    return data

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from undirected.core.errors import UndirectedError
+from undirected.core.numerics import HARD
 from undirected.factors import MixedTables, Tables
-from undirected.factors.wired import HARD
 from undirected.inference.elimination import table_list
 from undirected.inference.networks.likelihood import Likelihood
 from undirected.learning import FitResult

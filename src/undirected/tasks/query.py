@@ -30,6 +30,7 @@ from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.few_missing import answer_few, few_missing, takes_few
+from undirected.tasks.network_data import units_of
 from undirected.tasks.rows import (
     check_whole,
     clamped_start,
@@ -115,7 +116,9 @@ def query(
 
     Args:
         model: any model of discrete units, or one that can be sampled.
-        rows: a table over the visible units (rows, v), NaN where an entry is asked for.
+        rows: a table over the visible units (rows, v), NaN where an entry is asked for; of a
+            network columns by name as `fit` takes them, None where an entry is asked for, and one
+            without a column is asked for in all rows.
         given: without rows, one question by names: `{variable: state}`, or a row with NaN.
         method: "bp" (belief propagation), "mf" (mean field), "exact", "gibbs", "map" (the most
             probable joint completion: for one question exact where that is cheap, elsewhere by
@@ -131,7 +134,8 @@ def query(
         For rows, the table with every NaN replaced by the probability of a one (by the mean, for
         real units); of a model with columns `TableAnswers`. For one question
         `{variable: {state: probability}}` of all visible variables that are not given, in the
-        order they were declared, with `{"mean": ..., "std": ...}` for continuous columns.
+        order they were declared, with `{"mean": ..., "std": ...}` for continuous columns; for
+        columns by name the same with arrays (rows,), known entries as 0 and 1.
 
     Example:
         >>> import undirected as un
@@ -144,8 +148,12 @@ def query(
     if rows is not None:
         if given is not None:
             raise UndirectedError("query: got both rows and given; put what is known into the rows")
-        found = answer_rows(model, rows, method=method, key=key, seed=seed, mesh=mesh)
-        return by_column(model.table, found) if has_columns(model) else found.values
+        check_model("query", model)
+        units: Any = rows if has_columns(model) else units_of("query", model.layout, rows)
+        found = answer_rows(model, units, method=method, key=key, seed=seed, mesh=mesh)
+        if has_columns(model):
+            return by_column(model.table, found)
+        return found.values if units is rows else _by_name(model.layout, units, found.values)
     check_model("query", model)
     layout = model.layout
     if has_columns(model):
@@ -159,7 +167,10 @@ def query(
     check_discrete("query: an answer by names", *layout.blocks)
     row = evidence_row("query", layout, given)
     found = answer_rows(model, row[None], method=method, key=key, seed=seed)
-    return _by_name(layout, row, found.values[0])
+    return {
+        name: {state: round(float(share[0]), 7) for state, share in shares.items()}
+        for name, shares in _by_name(layout, row[None], found.values).items()
+    }
 
 
 def answer_rows(
@@ -418,19 +429,15 @@ def by_column(table: TableUnits, found: Answers) -> TableAnswers:
 
 
 def _by_name(
-    layout: Layout, row: Float[np.ndarray, " v"], means: Float[np.ndarray, " v"]
-) -> dict[Hashable, dict[Hashable, float]]:
-    """Probabilities of the states of every visible variable that is not given."""
+    layout: Layout, rows: Float[np.ndarray, "rows v"], means: Float[np.ndarray, "rows v"]
+) -> dict[Hashable, dict[Hashable, Float[np.ndarray, " rows"]]]:
+    """Probabilities of the states of every visible variable that is not known in all rows."""
     visible = Layout(tuple(block for block in layout.blocks if block.visible))
-    known = ~np.isnan(row[visible.variables.first])
+    asked = np.asarray(np.isnan(rows[:, visible.variables.first]).any(0))
     table = np.asarray(marginals(visible, np.asarray(means)), float)
     found = {}
     for variable, name in zip(layout.order, layout.names, strict=True):
-        if variable < len(known) and not known[variable]:
-            states = layout.states_of(variable)
-            shares = table[variable, : len(states)]
-            pairs = zip(states, shares.tolist(), strict=True)
-            found[name] = {
-                state: round(share, 7) for state, share in pairs if state is not None or share
-            }
+        if variable < len(asked) and asked[variable]:
+            pairs = zip(layout.states_of(variable), table[:, variable].T, strict=False)
+            found[name] = {x: share for x, share in pairs if x is not None or share.any()}
     return found

@@ -1,0 +1,114 @@
+"""Tables of a network's variables by name, against sums over all states in NumPy."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import undirected as un
+from undirected.core.errors import UndirectedError
+
+WORDS = {"a": [0, 1], "b": ["x", "y", "z"], "c": ["no", "yes"]}
+AB, BC = np.array([[5, 2, 1], [3, 0, 4.0]]), np.array([[1, 2], [3, 1], [1, 1.0]])
+
+
+def network() -> un.FactorGraph:
+    return un.markov_network(
+        {"a": 2, "b": WORDS["b"], "c": WORDS["c"]}, {("a", "b"): AB, ("b", "c"): BC}
+    )
+
+
+def share(known: dict) -> float:
+    """The probability of what is known of a, b and c."""
+    total = seen = 0.0
+    for states in itertools.product(*(range(len(words)) for words in WORDS.values())):
+        value = AB[states[0], states[1]] * BC[states[1], states[2]]
+        words = {n: WORDS[n][s] for n, s in zip(WORDS, states, strict=True)}
+        total += value
+        seen += value * all(words[name] == word for name, word in known.items())
+    return seen / total
+
+
+ROWS = {"b": ["x", None, "z", None], "c": ["yes", "no", None, None]}
+
+
+def known(row: int) -> dict:
+    return {name: column[row] for name, column in ROWS.items() if column[row] is not None}
+
+
+def made(kind: str):
+    if kind == "dict":
+        return ROWS
+    if kind == "pandas":
+        return pytest.importorskip("pandas").DataFrame(ROWS)
+    if kind == "polars":
+        return pytest.importorskip("polars").DataFrame(ROWS)
+    return pytest.importorskip("pyarrow").table(ROWS)
+
+
+@pytest.mark.parametrize("kind", ["dict", "pandas", "polars", "arrow"])
+def test_rows_are_scored_and_completed(kind):
+    table, net = made(kind), network()
+    found = un.evaluate(net, table).log_likelihood.rows
+    np.testing.assert_allclose(np.exp(found), [share(known(r)) for r in range(4)], atol=1e-6)
+    answers = un.query(net, table)
+    assert list(answers) == ["a", "b", "c"]
+    for name, shares in answers.items():
+        assert list(shares) == WORDS[name]
+        for word, p in shares.items():
+            want = [
+                share(known(r) | {name: word}) / share(known(r))
+                if known(r).get(name, word) == word
+                else 0.0
+                for r in range(4)
+            ]
+            np.testing.assert_allclose(p, want, atol=1e-6)
+    assert un.fit(net, table).stopped == "converged"
+
+
+def test_columns_that_are_known_throughout_are_not_answered():
+    assert list(un.query(network(), {"c": ["yes", "no"], "a": [0, 1]})) == ["b"]
+
+
+def test_samples_by_name_are_scored():
+    net = network()
+    drawn = un.sample(net, 3000, seed=0)
+    entropy = -sum(
+        p * np.log(p)
+        for words in itertools.product(*WORDS.values())
+        if (p := share(dict(zip(WORDS, words, strict=True)))) > 0
+    )
+    mean, error, _ = un.evaluate(net, drawn).log_likelihood
+    assert abs(mean + entropy) < 4 * error  # about one seed in 15,000 fails
+
+
+def test_rows_that_tables_forbid_are_impossible():
+    net = network()
+    table = {"a": [0, 1, 1], "b": ["x", "y", "y"], "c": ["no", "no", None]}
+    for method in ("auto", "ais"):
+        found = un.evaluate(net, table, method=method, seed=0, betas=200, entries=False)
+        assert found.impossible == 2
+        assert found.log_likelihood.mean == -np.inf and np.isnan(found.log_likelihood.stderr)
+        first, *rest = found.log_likelihood.rows
+        assert rest == [-np.inf, -np.inf]
+        assert first == pytest.approx(np.log(share({"a": 0, "b": "x", "c": "no"})), abs=0.1)
+    possible = un.evaluate(net, {name: column[:1] for name, column in table.items()})
+    assert possible.impossible == 0 and np.isfinite(possible.log_likelihood.mean)
+
+
+def test_far_away_numbers_are_improbable_not_impossible():
+    model = un.GaussianRBM.create(2, 3, seed=0)
+    found = un.evaluate(model, [[3e4, 0.0]])
+    assert found.impossible == 0 and -1e10 < found.log_likelihood.mean < -1e8
+
+
+@pytest.mark.parametrize("rows", [{"a": 1}, {"b": "x"}])
+def test_single_values_by_name_are_told_where_they_belong(rows):
+    for ask in (un.query, un.evaluate):
+        with pytest.raises(UndirectedError, match="single values by name; .* as `given`"):
+            ask(network(), rows)
+
+
+def test_a_word_that_a_variable_does_not_have_is_named():
+    with pytest.raises(UndirectedError, match="evaluate: variable 'b' has no state 'w'"):
+        un.evaluate(network(), {"b": ["x", "w"]})
