@@ -30,6 +30,7 @@ from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.few_missing import answer_few, few_missing, takes_few
+from undirected.tasks.lead_in import broken, forbids, led
 from undirected.tasks.network_data import units_of
 from undirected.tasks.rows import (
     check_whole,
@@ -45,8 +46,8 @@ SMALL_TABLES = 2**22
 """Entries of all tables of an elimination that is tried before belief propagation."""
 FEW_VARIABLES = 16
 """Variables, all coupled with each other, among which a best state is found by elimination."""
-BURN_IN, DRAWS = 200, 2000
-"""Sweeps of a chain that answers a row: to settle, and to average."""
+LEAD, BURN_IN, DRAWS = 500, 200, 2000
+"""Sweeps of a chain that answers a row: to where something is allowed, to settle, to average."""
 
 
 class Answers(NamedTuple):
@@ -379,13 +380,14 @@ def _by_chains(
     from undirected.sampling import Mean, run_chains
 
     check_whole("query", model.layout, values, "use method 'bp' or 'exact'")
-    kernel = kernel_for(model)
+    kernel, hard = kernel_for(model), forbids(model)
     lines = bool(model.layout.is_continuous.any())
     observe = Mean(jnp.square, name="squares") if lines else ()
 
-    def answer(chunk: Array, start: int) -> tuple[Array, Array | None]:
+    def answer(chunk: Array, start: int) -> tuple[Array, Array | None, np.ndarray | None]:
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
         x, free = clamped_start(model, chunk, start_key)
+        x = led(model, x, free, start_key, LEAD) if hard else x
         chains = run_chains(
             kernel,
             model,
@@ -399,10 +401,16 @@ def _by_chains(
         )
         means = chains.chain_means[:, : chunk.shape[1]]
         squares = chains.observed["squares"][:, : chunk.shape[1]] if lines else None
-        return means, None if squares is None else jnp.maximum(squares - means**2, 0.0)
+        variance = None if squares is None else jnp.maximum(squares - means**2, 0.0)
+        return means, variance, broken(model, chains.state.x) if hard else None
 
     size = 400 * model.layout.n
-    means, variance = map_rows(answer, values, size, budget=budget, progress=progress)
+    means, variance, lost = map_rows(answer, values, size, budget=budget, progress=progress)
+    if lost is not None and lost.any():
+        raise UndirectedError(
+            f"query: the chain of row {np.argmax(lost)} came to no state that the model allows: "
+            "what is known there may contradict itself; method 'exact' can tell"
+        )
     settled = np.full(len(values), int(Status.CONVERGED))
     std = None if variance is None else np.sqrt(np.where(np.isnan(values), variance, 0.0))
     return Answers(np.where(np.isnan(values), means, values), settled, std)

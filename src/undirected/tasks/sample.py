@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
-from undirected.core.errors import check_counts, check_offers
+from undirected.core.errors import UndirectedError, check_counts, check_offers
 from undirected.core.layout import Layout, marginals
 from undirected.core.mesh import check_mesh
 from undirected.core.progress import Progress
@@ -17,6 +17,7 @@ from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
 from undirected.tasks.choose import check_model
+from undirected.tasks.lead_in import broken, forbids, led
 from undirected.tasks.rows import check_whole, clamped_start, evidence_units, has_columns
 from undirected.tasks.sampler import Sampler, sampler_for
 
@@ -104,10 +105,12 @@ def sample_units(
         return found
     assert mover is not None
     check_whole("sample", model.layout, row[None], "give one of its states, or NaN for all")
+    hard = forbids(model)
 
     def draw(chunk: Array, start: int) -> Array:
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
         x, free = clamped_start(model, chunk, start_key)
+        x = led(model, x, free, start_key, sweeps) if hard else x
         own = min(len(chunk), count - start)
 
         def tell(done: int, _: int) -> None:
@@ -130,7 +133,13 @@ def sample_units(
         return found
 
     rows = np.broadcast_to(row, (count, model.layout.n_visible))
-    return map_rows(draw, rows, 64 * model.layout.n, budget=budget)
+    found = map_rows(draw, rows, 64 * model.layout.n, budget=budget)
+    if hard and (lost := broken(model, found)).any():
+        raise UndirectedError(
+            f"sample: {lost.sum()} of {count} chains ended in a state that the model forbids; pass "
+            "more sweeps, or another kernel; un.solve says whether any state is allowed"
+        )
+    return found
 
 
 def _by_name(layout: Layout, found: np.ndarray) -> dict[Any, np.ndarray]:

@@ -18,6 +18,7 @@ from undirected.sampling import Alternating, Gibbs, SwendsenWang
 from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
+from undirected.tasks.lead_in import forbids
 from undirected.tasks.rows import evidence_units
 
 MOST_WORK = 22.0
@@ -103,9 +104,14 @@ def sampler_for(model: Any, row: Float[np.ndarray, " v"]) -> Sampler:
         return Sampler(None, f"exact draws: a junction tree of 2^{work:.1f} entries", _tree(held))
     kernel = kernel_for(model)
     found = couplings(p) if isinstance(kernel, Gibbs) else None
-    return (
-        _plain(kernel) if found is None else _pairwise(kernel, found, len(Variables.of(p.layout)))
-    )
+    if found is not None:
+        return _pairwise(kernel, found, len(Variables.of(p.layout)))
+    if forbids(model):
+        return Sampler(
+            kernel,
+            f"{type(kernel).__name__}, from states that the model allows, found by annealing",
+        )
+    return _plain(kernel)
 
 
 def _plain(kernel: Kernel) -> Sampler:
