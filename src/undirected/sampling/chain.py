@@ -22,6 +22,7 @@ from undirected.core.progress import Progress
 from undirected.core.protocols import Info, Kernel, Model
 from undirected.core.random import make_key
 from undirected.core.units import random_units
+from undirected.sampling.lead_in import LEAD, forbids, led
 from undirected.sampling.observers import (
     Moments,
     Observer,
@@ -147,7 +148,8 @@ def run_chains(
         kernel: how a chain moves.
         model: what it samples.
         start: an array (chains, n), one state (n,) for all `chains`, the `state` of an earlier
-            result to go on from it, or None for `chains` random starts.
+            result to go on from it, or None for `chains` random starts, which are annealed to
+            allowed states where the model forbids some.
         key: of all draws.
         samples: draws of every chain.
         seed: the same as `key`, as a number; pass one of the two.
@@ -181,7 +183,7 @@ def run_chains(
     start_key, init_key, run_key = jax.random.split(make_key("run_chains", key, seed), 3)
     state = start
     if not isinstance(start, eqx.Module):
-        state = kernel.init(model, _starts(model, start, chains, free, start_key), init_key)
+        state = kernel.init(model, _starts(kernel, model, start, chains, free, start_key), init_key)
     free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
     if progress is not None and mesh is None:
         state = _warm_up(kernel, model, state, free, run_key, burn_in, progress)
@@ -429,6 +431,7 @@ def _check_run(kernel: Any, model: Any, chains: int | None) -> None:
 
 
 def _starts(
+    kernel: Kernel,
     model: Model,
     start: Array | None,
     chains: int | None,
@@ -442,7 +445,8 @@ def _starts(
                 "run_chains: a random start needs `chains` and no `free` mask (clamped units would "
                 "hold random values); pass `start`, or `chains` alone"
             )
-        return init_state(model, (chains,), key)
+        x = init_state(model, (chains,), key)
+        return led(kernel, model, x, jnp.ones(x.shape, bool), key, LEAD) if forbids(model) else x
     x = jnp.asarray(start)
     if x.ndim == 1:
         x = jnp.broadcast_to(x, (chains or 1, x.shape[0]))

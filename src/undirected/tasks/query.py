@@ -26,11 +26,11 @@ from undirected.core.table_units import TableUnits
 from undirected.factors import Squares
 from undirected.inference import Elimination, Exact, Inference, MaxProduct, MeanField, SumProduct
 from undirected.inference.mixed_messages import suits as takes_lines
+from undirected.sampling.lead_in import LEAD, broken, forbids, led
 from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.few_missing import answer_few, few_missing, takes_few
-from undirected.tasks.lead_in import broken, forbids, led
 from undirected.tasks.network_data import units_of
 from undirected.tasks.rows import (
     check_whole,
@@ -46,8 +46,8 @@ SMALL_TABLES = 2**22
 """Entries of all tables of an elimination that is tried before belief propagation."""
 FEW_VARIABLES = 16
 """Variables, all coupled with each other, among which a best state is found by elimination."""
-LEAD, BURN_IN, DRAWS = 500, 200, 2000
-"""Sweeps of a chain that answers a row: to where something is allowed, to settle, to average."""
+BURN_IN, DRAWS = 200, 2000
+"""Sweeps of a chain that answers a row: to settle, and to average."""
 
 
 class Answers(NamedTuple):
@@ -387,7 +387,7 @@ def _by_chains(
     def answer(chunk: Array, start: int) -> tuple[Array, Array | None, np.ndarray | None]:
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
         x, free = clamped_start(model, chunk, start_key)
-        x = led(model, x, free, start_key, LEAD) if hard else x
+        x = led(kernel, model, x, free, start_key, LEAD) if hard else x
         chains = run_chains(
             kernel,
             model,

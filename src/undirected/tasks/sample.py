@@ -16,8 +16,8 @@ from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
 from undirected.core.random import make_key
 from undirected.sampling import run_chains
-from undirected.tasks.choose import check_model
-from undirected.tasks.lead_in import broken, forbids, led
+from undirected.sampling.lead_in import broken, forbids, led
+from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.rows import check_whole, clamped_start, evidence_units, has_columns
 from undirected.tasks.sampler import Sampler, sampler_for
 
@@ -106,11 +106,12 @@ def sample_units(
     assert mover is not None
     check_whole("sample", model.layout, row[None], "give one of its states, or NaN for all")
     hard = forbids(model)
+    lead = kernel_for(model) if hard else mover
 
     def draw(chunk: Array, start: int) -> Array:
         start_key, run_key = jax.random.split(jax.random.fold_in(key, start))
         x, free = clamped_start(model, chunk, start_key)
-        x = led(model, x, free, start_key, sweeps) if hard else x
+        x = led(lead, model, x, free, start_key, sweeps) if hard else x
         own = min(len(chunk), count - start)
 
         def tell(done: int, _: int) -> None:

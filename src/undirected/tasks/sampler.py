@@ -15,10 +15,10 @@ from undirected.inference import Elimination
 from undirected.inference.elimination import state_levels
 from undirected.inference.networks.orders import eliminate, neighbours
 from undirected.sampling import Alternating, Gibbs, SwendsenWang
+from undirected.sampling.lead_in import forbids
 from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
-from undirected.tasks.lead_in import forbids
 from undirected.tasks.rows import evidence_units
 
 MOST_WORK = 22.0

@@ -8,20 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from undirected.core.numerics import HARD
+from undirected.core.numerics import HARD, between, is_traced
 from undirected.core.potentials import without_constant
-from undirected.core.protocols import Lowerable
+from undirected.core.protocols import Kernel, Lowerable
 from undirected.factors import Factor, MixedTables
-from undirected.models import tempered
-from undirected.tasks.choose import kernel_for
 
-TRIES = 10
-"""How often chains that end in a forbidden state set out again."""
+LEAD, TRIES = 500, 10
+"""Sweeps of a way to the model, and how often chains that end in a forbidden state try it."""
 
 
 def forbids(model: Any) -> bool:
     """Whether a model of states gives some of them probability 0."""
-    if not isinstance(model, Lowerable) or model.layout.is_continuous.any():
+    if not isinstance(model, Lowerable) or is_traced(model) or model.layout.is_continuous.any():
         return False
     p = model.lower()
     return any(
@@ -39,6 +37,7 @@ def _weights(factor: Factor) -> list[np.ndarray]:
 
 
 def led(
+    kernel: Kernel,
     model: Any,
     x: Float[Array, "chains n"],
     free: Bool[Array, "chains n"],
@@ -51,9 +50,9 @@ def led(
     where several constraints are broken and no move mends one alone. Chains that end so all the
     same set out again, a few times.
     """
-    kernel, lost = kernel_for(model), np.ones(len(x), bool)
+    lost = np.ones(len(x), bool)
     for own in jax.random.split(key, TRIES):
-        x = jnp.where(lost[:, None], _led(model, kernel, x, free, own, np.asarray(sweeps)), x)
+        x = jnp.where(lost[:, None], _led(kernel, model, x, free, own, np.asarray(sweeps)), x)
         lost = broken(model, x)
         if not lost.any():
             break
@@ -61,12 +60,12 @@ def led(
 
 
 @eqx.filter_jit
-def _led(model: Any, kernel: Any, x: Array, free: Array, key: Any, sweeps: Any) -> Array:
-    path = tempered(model)
-
+def _led(kernel: Kernel, model: Any, x: Array, free: Array, key: Any, sweeps: Any) -> Array:
     def step(k: Array, x: Array) -> Array:
         init, move = jax.random.split(jax.random.fold_in(key, k))
-        here = path((k + 1) / sweeps)
+        here = jax.tree.map(
+            lambda a: between((k + 1) / sweeps, 0 * a, a) if eqx.is_inexact_array(a) else a, model
+        )
         return kernel.step(here, kernel.init(here, x, init), free, move)[0].x
 
     return jax.lax.fori_loop(0, sweeps, step, x)

@@ -7,8 +7,8 @@ import pytest
 
 import undirected as un
 from undirected.core.errors import UndirectedError
-from undirected.tasks import lead_in
-from undirected.tasks.lead_in import forbids
+from undirected.sampling import lead_in
+from undirected.sampling.lead_in import forbids
 
 N = 12
 EDGES = [(i, (i + 1) % N) for i in range(N)] + [(i, (i + 5) % N) for i in range(0, N, 2)]
@@ -40,7 +40,7 @@ def test_samples_obey_every_constraint():
 
 def test_chains_from_a_random_start_break_some(monkeypatch):
     """What is annealed away: without that the samples are refused."""
-    monkeypatch.setattr(lead_in, "_led", lambda model, kernel, x, *rest: x)
+    monkeypatch.setattr(lead_in, "_led", lambda kernel, model, x, *rest: x)
     with pytest.raises(UndirectedError, match="of 200 chains ended in a state that the model forb"):
         drawn()
 
@@ -51,6 +51,12 @@ def test_chains_that_broke_a_constraint_set_out_again(monkeypatch):
         un.sample(colours(), 300, kernel=un.Gibbs(), sweeps=5, seed=0)
     monkeypatch.setattr(lead_in, "TRIES", 30)
     assert len(un.sample(colours(), 300, kernel=un.Gibbs(), sweeps=5, seed=0)[0]) == 300
+
+
+def test_chains_without_a_start_begin_where_the_model_allows():
+    chains = un.run_chains(un.Gibbs(), colours(), chains=50, samples=3, seed=0)
+    x = np.asarray(chains.x).reshape(150, N, 3).argmax(-1)
+    assert clashes(x).sum() == 0
 
 
 AB, BC = np.array([[5, 2, 1], [3, 0, 4.0]]), np.array([[1, 2], [3, 0], [1, 1.0]])
