@@ -177,6 +177,9 @@ def test_refusals_say_what_is_wrong():
         tables(layout, [[0, 1], [1, 2]], np.zeros((3, 2, 2)))
     with pytest.raises(UndirectedError, match=r"scopes have shape \(2,\)"):
         tables(layout, [0, 1], np.zeros((2, 2)))
+    for make, rest in ((tables, [0]), (logical_or, [3, 4]), (count, [0]), (at_most, 1)):
+        with pytest.raises(UndirectedError, match=f"{make.__name__}: the factors have different n"):
+            make(layout, [[0, 1], [2]], rest)
     with pytest.raises(UndirectedError, match="pass integer"):
         tables(layout, [[0.5, 1.0]], np.zeros((2, 2)))
     with pytest.raises(UndirectedError, match="variable 5 of factor 0 is categorical"):

@@ -59,6 +59,10 @@ def test_wrong_shapes_are_refused():
         RBM(jnp.zeros((3, 2)), jnp.zeros(3), jnp.zeros(4))
     with pytest.raises(UndirectedError, match="label_states is 7"):
         RBM.create(5, 2, jax.random.key(0), label_states=7)
+    with pytest.raises(UndirectedError, match=r"weights holds int32.*jnp.asarray\(weights, float"):
+        Ising(jnp.ones((3, 3), jnp.int32), jnp.zeros(3))
+    with pytest.raises(UndirectedError, match="RBM: hidden_bias holds bool"):
+        RBM(jnp.zeros((3, 2)), jnp.zeros(3), jnp.zeros(2, bool))
 
 
 def test_doubles_of_numpy_are_taken_without_a_warning():

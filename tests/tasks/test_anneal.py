@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from tests.sampling import cases
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
-from undirected.models import Ising
+from undirected.models import Ising, markov_network
 from undirected.sampling import Gibbs
 from undirected.tasks.anneal import PATIENCE, _replicas, anneal, combine, glass_of
 
@@ -117,3 +117,27 @@ def test_what_cannot_be_annealed_is_refused():
         anneal(model, sweeps=0)
     with pytest.raises(UndirectedError, match="anneal: got a int"):
         anneal(3)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_temperatures_follow_the_size_of_the_energies(scale):
+    """All 16 restarts missed the best state at 1e-4; a field of 1000 beside it must not hide it."""
+    rng = np.random.default_rng(0)
+    wiring = graph.complete(10)
+    weights, fields = rng.normal(size=wiring.n_edges), rng.normal(size=10)
+    states = np.arange(2**10)[:, None] >> np.arange(10) & 1
+    for first in (fields[0], 1000.0):
+        fields[0] = first
+        i, j = np.asarray(wiring.edges).T
+        energies = -(states @ fields + (states[:, i] * states[:, j]) @ weights)
+        model = Ising(jnp.asarray(scale * weights), jnp.asarray(scale * fields), wiring)
+        found = anneal(model, restarts=16, sweeps=60, seed=0)
+        np.testing.assert_array_equal(found.x, states[energies.argmin()])
+
+
+def test_states_that_are_forbidden_have_no_part_in_the_temperatures():
+    """Colours of a ring of 16 where one is worth 1e-3: at most every other unit may have it."""
+    tables = {(i, (i + 1) % 16): 1 - np.eye(3) for i in range(16)}
+    tables |= {(i,): np.exp([1e-3, 0, 0]) for i in range(16)}
+    found = anneal(markov_network([3] * 16, tables), restarts=64, sweeps=300, seed=0)
+    assert found.energy == pytest.approx(-8e-3, abs=2e-4)

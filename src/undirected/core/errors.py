@@ -61,11 +61,16 @@ def check_offers(caller: str, what: str, value: Any, such_as: str, *methods: str
 
 
 def shape_of(caller: str, name: str, value: Any, axes: int | None = None) -> tuple[int, ...]:
-    """The shape of an array; a list, another object or another number of axes is refused."""
+    """The shape of an array of real numbers; all else and other numbers of axes are refused."""
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple):
         raise UndirectedError(
             f"{caller}: {name} is {value!r:.40}; pass an array, such as jnp.asarray({name}, float)"
+        )
+    if getattr(value.dtype, "kind", "f") in "biuOSU":
+        raise UndirectedError(
+            f"{caller}: {name} holds {value.dtype}, which cannot be learned or tempered; pass "
+            f"jnp.asarray({name}, float)"
         )
     if axes is not None and len(shape) != axes:
         raise UndirectedError(f"{caller}: {name} has shape {shape}; it must be {axes}-dimensional")

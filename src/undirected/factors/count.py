@@ -184,4 +184,5 @@ def at_most(layout: Layout, members: ArrayLike, limit: int) -> Count:
     """
     if limit < 0:
         raise UndirectedError(f"at_most: the limit is {limit}; pass 0 or more")
-    return count(layout, members, np.zeros(min(limit, np.shape(members)[-1]) + 1))
+    found = check_scopes("at_most", Variables.of(layout), members)
+    return count(layout, found, np.zeros(min(limit, found.shape[1]) + 1))

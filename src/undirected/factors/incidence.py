@@ -51,11 +51,22 @@ def _pick(x: Array, places: Int[Array, "*places"]) -> Array:
     return x.at[places].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
+def even_rows(caller: str, scopes: ArrayLike) -> np.ndarray:
+    """The variables of each factor as an array; factors of different sizes are told."""
+    try:
+        return np.asarray(scopes)
+    except ValueError:
+        raise UndirectedError(
+            f"{caller}: the factors have different numbers of variables; make one group of those "
+            "of each number"
+        ) from None
+
+
 def check_scopes(
     caller: str, variables: Variables, scopes: ArrayLike, arity: int | None = None
 ) -> Int[np.ndarray, "F d"]:
     """The variables of each factor as integers (F, d): existing ones, none twice in a factor."""
-    found = np.asarray(scopes)
+    found = even_rows(caller, scopes)
     if found.ndim != 2 or (arity is not None and found.shape[1] != arity):
         wanted = f"(factors, {'variables' if arity is None else arity})"
         raise UndirectedError(f"{caller}: scopes have shape {found.shape}; pass {wanted}")

@@ -12,7 +12,14 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, Variables
 from undirected.core.numerics import CERTAIN, NEG_INF
 from undirected.factors.base import Factor, Messages, Schedule, Temperature
-from undirected.factors.incidence import UNUSED, Incidence, binary_units, check_scopes, connect
+from undirected.factors.incidence import (
+    UNUSED,
+    Incidence,
+    binary_units,
+    check_scopes,
+    connect,
+    even_rows,
+)
 from undirected.factors.sums import binary_share, sum_axes
 
 
@@ -196,7 +203,7 @@ def state_units(
 
 def family(caller: str, layout: Layout, many: ArrayLike, one: ArrayLike) -> Incidence:
     """The incidence of factors with many slots of one kind and one of another at the end."""
-    many, one = np.asarray(many), np.asarray(one)
+    many, one = even_rows(caller, many), np.asarray(one)
     if many.ndim != 2 or many.shape[1] < 1 or one.shape != many.shape[:1]:
         raise UndirectedError(
             f"{caller}: got variables of shape {many.shape} and {one.shape}; pass (factors, at "

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout
 from undirected.core.numerics import between, is_traced
+from undirected.core.protocols import Separable
 from undirected.models.rbm import RBM
 from undirected.models.scaled_rbm import ScaledRBM
 
@@ -113,10 +114,12 @@ class TrainingPath(eqx.Module):
 
     @classmethod
     def through(cls, models: Sequence[Any], base: Any = None) -> "TrainingPath":
-        """The path from `base` (by default `models[0].independent()`) through all models."""
+        """The path through all models from `base`: by default independent units, or no energy."""
         if not models:
             raise UndirectedError("TrainingPath: no models; pass the checkpoints, earliest first")
-        every = [models[0].independent() if base is None else base, *models]
+        if base is None and isinstance(models[0], Separable):
+            base = models[0].independent()
+        every = [tempered(models[0]).base if base is None else base, *models]
         arrays, rest = zip(*(eqx.partition(m, eqx.is_inexact_array) for m in every), strict=True)
         shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(one)] for one in arrays]
         for k, model in enumerate(models):
@@ -137,7 +140,7 @@ class TrainingPath(eqx.Module):
         at = jnp.asarray(beta) * (self._count - 1)
         low = jnp.clip(jnp.floor(at), 0, self._count - 2).astype(int)
         share = at - low
-        mixed = jax.tree.map(lambda a: (1 - share) * a[low] + share * a[low + 1], arrays)
+        mixed = jax.tree.map(lambda a: between(share, a[low], a[low + 1]), arrays)
         return eqx.combine(mixed, rest)
 
     @property

@@ -13,7 +13,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import check_counts
 from undirected.core.graph import Graph
-from undirected.core.numerics import full_precision
+from undirected.core.numerics import HARD, full_precision
+from undirected.core.potentials import without_constant
 from undirected.core.protocols import Kernel, Lowerable
 from undirected.core.random import make_key
 from undirected.factors import Edges
@@ -21,6 +22,7 @@ from undirected.models import tempered
 from undirected.ops import multispin
 from undirected.ops.components import graph_components
 from undirected.sampling import init_state
+from undirected.sampling.lead_in import forbids
 from undirected.tasks.choose import check_model, kernel_for
 
 HOT, COLD = 0.3, 3.0
@@ -31,6 +33,10 @@ PAIRED = 2
 """A population combines pairs before every so manieth of these coolings."""
 GAIN, PATIENCE = 0.2, 5
 """It gives way to a new one when so many coolings have not lowered its mean energy by so much."""
+FIRST, LAST, FROZEN = 0.2, 12.0, 1e3
+"""Inverse temperatures, in units of what a move typically costs: cooling goes from the first to the
+last, and its last tenth on to where the model's smallest differences count too. Where states are
+forbidden, a third of it goes from none to 1, where they wholly are."""
 LEVELS = 24
 DIGITS = 20
 """Temperatures of one cooling, and binary digits of a uniform number in it."""
@@ -74,7 +80,8 @@ def anneal(
     and each is combined with what it was, from time to time also with another. Where two states
     differ, coupled spins form clusters, each of which either state has better: the better of every
     one is taken. Restarts that no longer gain by this begin again from random states. Other models
-    are cooled by `kernel`, each round from new random states.
+    are cooled by `kernel`, each round from new random states, at temperatures in units of what a
+    move of theirs typically costs.
 
     Args:
         model: any discrete model.
@@ -142,7 +149,16 @@ def glass_of(model: Any) -> tuple[Graph, Int[np.ndarray, " E"]] | None:
 
 def _chains(model: Any, kernel: Kernel, restarts: int, sweeps: int) -> Any:
     """Coolings of a model by a kernel, each from new random states."""
-    betas = jnp.linspace(0.05, 5.0, sweeps)
+    model = _in_units(model)
+    lead = sweeps // 3 if forbids(model) else 0
+    end = sweeps // 10
+    betas = jnp.concatenate(
+        [
+            jnp.linspace(0, 1, lead, endpoint=False),
+            jnp.linspace(1 if lead else FIRST, LAST, sweeps - lead - end),
+            jnp.geomspace(LAST, FROZEN, end),
+        ]
+    )
 
     @eqx.filter_jit
     def cool(model: Any, key: Key[Array, ""]) -> Array:
@@ -158,6 +174,31 @@ def _chains(model: Any, kernel: Kernel, restarts: int, sweeps: int) -> Any:
         return lax.fori_loop(0, sweeps, once, x)
 
     return lambda state, key: (None, cool(model, key))
+
+
+def _in_units(model: Any) -> Any:
+    """The model with energies in units of what one move typically costs between random states.
+
+    What is forbidden stays so, and has no part in the units.
+    """
+    bare, _ = without_constant(model)
+
+    def scaled(scale: float, hard: float) -> Any:
+        return jax.tree.map(
+            lambda a: jnp.where(a < -HARD, a * hard, a * scale) if eqx.is_inexact_array(a) else a,
+            bare,
+        )
+
+    with full_precision():
+        x = init_state(model, (256,), jax.random.key(0))
+        energies = np.asarray(_energies(scaled(1.0, 0.0), x), np.float64)
+    unit = 2 * energies.std() / np.sqrt(model.layout.n)
+    return scaled(1 / unit, 1.0) if unit > 0 else model
+
+
+@eqx.filter_jit
+def _energies(model: Any, x: Array) -> Float[Array, " rows"]:
+    return model.energy(x)
 
 
 class Population(NamedTuple):
