@@ -358,3 +358,24 @@ def test_a_frame_of_polars_gives_one():
     assert found.filter(known).equals(frame.filter(known))
     shares = TableImputer(random_state=0, fill="mean").fit_transform(frame)
     assert shares.null_count().sum_horizontal().item() == 0
+
+
+def test_whole_numbers_keep_their_digits():
+    """Ids beyond 2**53 were answered and drawn as others; counts came back as floats."""
+    pd = pytest.importorskip("pandas")
+    codes = [2**60 + 1, 2**60 + 2, None]
+    table = {
+        "code": pd.array(codes * 20, "Int64"),
+        "id": np.tile([2**62 + 1, 2**62 + 3], 30),
+        "n": [1, 2, 3] * 20,
+        "word": ["u", "v", "w"] * 20,
+    }
+    frame = pd.DataFrame(table)
+    filled = TableImputer(random_state=0).fit_transform(frame)
+    assert set(filled["code"]) == set(codes[:2])
+    drawn = TableDensity(random_state=0).fit(frame).sample(20, random_state=0)
+    assert drawn.dtypes.tolist() == frame.dtypes.tolist()
+    assert all(set(drawn[name]) <= set(frame[name].dropna()) for name in frame)
+    rows = frame[["id", "n"]].to_numpy()
+    assert set(TableDensity(random_state=0).fit(rows).sample(20)[:, 0]) == set(table["id"])
+    assert (TableImputer(random_state=0).fit_transform(rows) == rows).all()

@@ -187,3 +187,33 @@ def test_columns_that_the_model_does_not_know_stay_as_they_are(library):
     assert list(found.columns) == ["day", "a", "a_p", "n", "b", "b_p"]
     assert [found[name].dtype for name in ("day", "n")] == [asked["day"].dtype, asked["n"].dtype]
     assert found["day"].to_numpy().tolist() == days.tolist()
+
+
+@pytest.mark.parametrize("source", ["array", "list", "pandas", "polars"])
+def test_codes_of_many_digits_are_not_rounded(source):
+    """Two ids were one state, "every cell is 1.15e+18", and answers had other digits."""
+    codes = [2**60 + 1, 2**60 + 3, 2**60 + 1, None] * 15
+    column = codes
+    if source == "array":
+        column = np.array([code or 2**60 + 1 for code in codes])
+    elif source != "list":
+        frames = pytest.importorskip(source)
+        column = frames.Series("a", codes) if source == "polars" else frames.array(codes, "Int64")
+    table = {"code": column, "word": ["u", "v", "u", "u"] * 15}
+    model = un.fit_table(table, epochs=20, hidden=2)
+    assert model.schema["code"].states == (str(2**60 + 1), str(2**60 + 3))
+    assert set(model.sample(20)["code"]) <= set(model.schema["code"].states)
+    for code, word in ((2**60 + 1, "u"), (2**60 + 3, "v")):
+        assert model.query({"code": [code], "word": [None]})["word"] == [word]
+    assert set(model.query(table)["code"]) == {2**60 + 1, 2**60 + 3}
+    with pytest.raises(UndirectedError, match="none of the states"):
+        model.query({"code": np.array([2**60 + 2])})
+    with pytest.raises(UndirectedError, match="none of the states"):
+        model.query({"code": np.array([2.0**60])})
+
+
+def test_large_whole_numbers_are_real_where_it_is_said():
+    stamps = 1_700_000_000_000_000_000 + 7 * np.arange(60)
+    table = {"t": stamps, "also": stamps - stamps[0]}
+    assert un.infer_schema(table).dropped.keys() >= {"t"}
+    assert un.infer_schema(table, types={"t": "real"})["t"].kind == "real"

@@ -1,12 +1,16 @@
 """Cells of a table: which are missing, and which are numbers."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 
 MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "+nan", "-nan", "null", "<na>"})
 """What stands for a missing value, in lower case and without spaces around it."""
+DIGITS = re.compile(r"-?\d+")
+MOST_WHOLE = 2**53
+"""Up to here a double holds every whole number."""
 
 
 def parse_float(text: str) -> float:
@@ -23,6 +27,18 @@ def as_number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def is_code(word: str) -> bool:
+    """Whether digits are so many that a double would round them: a code, not a number."""
+    return len(word) > 15 and bool(DIGITS.fullmatch(word)) and int(float(word)) != int(word)
+
+
+def holds_codes(array: np.ndarray) -> bool:
+    """Whether an array has whole numbers that are too large for doubles."""
+    if array.dtype.kind not in "iu" or not array.size:
+        return False
+    return int(array.max()) > MOST_WHOLE or int(array.min()) < -MOST_WHOLE
 
 
 def unmasked(values: Any) -> Any:
@@ -69,6 +85,6 @@ def as_word(cell: Any) -> str:
     if getattr(cell, "ndim", 0):
         return str(cell)
     real = isinstance(cell, float) or getattr(getattr(cell, "dtype", None), "kind", "") == "f"
-    if real and float(cell).is_integer() and abs(cell) < 2**53:
+    if real and float(cell).is_integer() and abs(cell) < MOST_WHOLE:
         return str(int(cell))
     return str(cell)

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from jaxtyping import Float, Float32
 
-from undirected.core.cells import as_number, as_word, unmasked
+from undirected.core.cells import as_number, as_word, holds_codes, is_code, unmasked
 from undirected.core.errors import UndirectedError
 
 Kind = Literal["binary", "category", "real", "nonnegative"]
@@ -74,7 +74,7 @@ class Column:
         So 1 and 1.0 are one state and so are yes and Yes, unless the table has both as two.
         """
         found: dict[Any, int] = {}
-        values = [as_number(word) for word in self.states]
+        values = [_value(word) for word in self.states]
         for key in (values, [word.lower() for word in self.states], self.states):
             counts = Counter(key)
             found |= {k: i for i, k in enumerate(key) if k is not None and counts[k] == 1}
@@ -84,7 +84,7 @@ class Column:
         """Its cells as numbers for a model, NaN where one is missing."""
         cells = unmasked(cells)
         array = np.asarray(cells)
-        if array.dtype.kind in "buif":
+        if array.dtype.kind in "buif" and not (self.is_discrete and holds_codes(array)):
             return self._encode_numbers(array, place)
         words = [as_word(cell) for cell in np.asarray(cells, object)]
         if self.is_discrete:
@@ -135,7 +135,7 @@ class Column:
             return math.nan
         found = self.number.get(word)
         if found is None and isinstance(word, str):
-            found = self.number.get(word.lower(), self.number.get(as_number(word)))
+            found = self.number.get(word.lower(), self.number.get(_value(word)))
         elif found is None and not float(word).is_integer():  # a number that was rounded to float32
             found = self.number.get(float(f"{word:.7g}"))
         if found is None:
@@ -319,6 +319,11 @@ def _complaint(column: Column) -> str | None:
     if any(type(value) is not int or value < 0 for value in counts) or column.decimals > 100:
         return f"its decimals and its count of missing cells are {counts!r:.60}"
     return None
+
+
+def _value(word: str) -> float | None:
+    """The number that a state is; None for words, and for digits that a double would round."""
+    return None if is_code(word) else as_number(word)
 
 
 def _at(place: Place | None, row: int, name: str) -> str:

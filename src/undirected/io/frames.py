@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from undirected.core.cells import as_word, is_nothing, unmasked
+from undirected.core.cells import MOST_WHOLE, as_word, is_nothing, unmasked
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write, check_place
@@ -266,13 +266,17 @@ def _as_cells(column: Any, name: str) -> np.ndarray:
     array = column.to_numpy() if hasattr(column, "to_numpy") else _array(column)
     if array.ndim != 1:
         raise BadFile(f"the column '{name}' has shape {array.shape}; pass one cell for each row")
+    if array.dtype.kind == "f" and (np.abs(array) >= MOST_WHOLE).any():
+        array = np.array(list(column), object)  # perhaps integers beside missing ones
     if array.dtype.kind in "buif":
         return array
     if array.dtype.kind in "mM":
         return np.array([None if cell != cell else str(cell) for cell in array], object)
     array = np.asarray(array, object)
     kept = [cell for cell in array if not is_nothing(cell)]
-    if kept and all(type(cell) in (int, float) for cell in kept):
+    kinds = set(map(type, kept))
+    codes = kinds == {int} and any(abs(cell) > MOST_WHOLE for cell in kept)
+    if kinds and kinds <= {int, float} and not codes:
         return np.array([np.nan if is_nothing(cell) else cell for cell in array], np.float64)
     return array
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from undirected.core.cells import as_number, as_word
+from undirected.core.cells import DIGITS, as_number, as_word, holds_codes, is_code
 from undirected.core.columns import KINDS, Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.io.frames import Frame, as_frame
@@ -32,7 +32,6 @@ DATE = re.compile(
     r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}"
 )
 DATES = "dates or times; give what matters of them, such as the month, a column of its own"
-DIGITS = re.compile(r"-?\d+")
 SIGNS = re.compile(r"[\s,$€£%'()\u2212]")
 """What stands in written-out numbers beside their digits; brackets and U+2212 are minus signs."""
 ID = "every row has a number of its own, as an id has"
@@ -141,7 +140,8 @@ def _column(frame: Frame, name: str, kind: str | None, label: bool) -> Column:
         return Column(name, "binary", ("false", "true"))
     if cells.dtype.kind in "iu" and not kind and not label and _are_long_ids(cells):
         raise Left(ID)
-    if cells.dtype.kind in "uif":
+    numeric = kind in ("real", "nonnegative")
+    if cells.dtype.kind in "uif" and (numeric or not holds_codes(cells)):
         return _of_numbers(name, np.asarray(cells, np.float64), kind, label, frame)
     words = [as_word(cell) for cell in cells]
     numbers = [as_number(word) for word in words]
@@ -149,10 +149,10 @@ def _column(frame: Frame, name: str, kind: str | None, label: bool) -> Column:
     there = sum(map(bool, words))
     if not there:
         raise Left("every cell is missing")
-    if not odd and (kind in ("real", "nonnegative") or not any(map(_is_code, words))):
+    if not odd and (numeric or not any(map(is_code, words))):
         values = np.array([math.nan if n is None else n for n in numbers])
         return _of_numbers(name, values, kind, label, frame, words)
-    if odd and (kind in ("real", "nonnegative") or (not kind and _are_slips(words, odd, there))):
+    if odd and (numeric or (not kind and _are_slips(words, odd, there))):
         more = "" if kind else ", as the other cells of the column are"
         raise BadFile(
             f"{frame.place(odd[0], name)}: {words[odd[0]]!r:.60} is not a number{more}; mend it, "
@@ -183,12 +183,7 @@ def _of_words(name: str, words: list[str], kind: str | None, label: bool) -> Col
 
 def _are_long_ids(numbers: np.ndarray) -> bool:
     """Whether whole numbers that doubles would round are all different."""
-    return len(np.unique(numbers)) == len(numbers) >= 5 and int(abs(numbers).max()) > 2**53
-
-
-def _is_code(word: str) -> bool:
-    """Whether digits are so many that a double would round them: a code, not a number."""
-    return len(word) > 15 and bool(DIGITS.fullmatch(word)) and int(float(word)) != int(word)
+    return len(np.unique(numbers)) == len(numbers) >= 5 and holds_codes(numbers)
 
 
 def _are_dates(words: list[str]) -> bool:
@@ -310,7 +305,7 @@ def _states(counts: Counter[str]) -> list[str]:
     """The words, those that differ by case alone or as 1 and 1.0 do taken as the commonest one."""
     groups: dict[Any, list[str]] = {}
     for word, _ in counts.most_common():
-        value = None if _is_code(word) else as_number(word)
+        value = None if is_code(word) else as_number(word)
         groups.setdefault(word.lower() if value is None else value, []).append(word)
     return [group[0] for group in groups.values()]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Float32
 
-from undirected.core.cells import as_word, is_missing
+from undirected.core.cells import as_word, holds_codes, is_missing
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import UndirectedError
 from undirected.io.frames import Frame, as_frame
@@ -75,7 +75,13 @@ class TableCodec:
                 found[:, j] = self.states[name][values[:, number[name]].astype(int)]
             else:
                 found[:, j] = self.schema[name].decode(values[:, number[name]])
-        return found.astype(np.float64) if self.is_numeric else found
+        return found.astype(np.float64) if self.is_numeric and not self._has_codes else found
+
+    @property
+    def _has_codes(self) -> bool:
+        """Whether cells that the table gets back are whole numbers too large for doubles."""
+        cells = [*self.common.values(), *(c for own in self.states.values() for c in own)]
+        return any(holds_codes(np.asarray(cell)) for cell in cells)
 
     def fill(
         self, x: np.ndarray, answers: Sequence[ColumnAnswer], mean: bool
@@ -86,7 +92,8 @@ class TableCodec:
         of 0 and 1.
         """
         numbers = self.is_numeric and x.dtype.kind in "buif"
-        kept = x.astype(object if not numbers else x.dtype if x.dtype.kind == "f" else np.float64)
+        same = x.dtype.kind == "f" or holds_codes(x)
+        kept = x.astype(object if not numbers else x.dtype if same else np.float64)
         holes = missing_cells(x)
         by_name = {answer.column.name: answer for answer in answers}
         for j in np.flatnonzero(holes.any(0)):

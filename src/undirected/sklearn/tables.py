@@ -230,7 +230,7 @@ def _like(cells: np.ndarray, column: Any) -> Any:
     """Cells as a column of a data frame has them; numbers stay floats where they are not whole."""
     if column.dtype.kind in "iuf":
         numbers = np.asarray(cells, column.dtype if column.dtype == np.float32 else np.float64)
-        if isinstance(column.dtype, np.dtype) or (numbers % 1).any():
+        if (numbers % 1).any() or column.dtype in (np.float32, np.float64):
             return numbers
     return type(column)(cells, index=column.index if len(column) else None, dtype=column.dtype)
 

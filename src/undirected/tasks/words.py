@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from undirected.core.cells import as_number, is_missing
+from undirected.core.cells import as_number, is_code, is_missing
 from undirected.core.columns import Column, Schema
 
 SHOWN = 4
@@ -152,8 +152,8 @@ def _alike(words: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
         lower = np.array([word.lower() for word in words])
         return lower == "true" if set(lower) <= {"false", "true"} else words
     if numeric or (there and all(isinstance(cell, Real) for cell in there)):
-        numbers = [as_number(word) for word in words]
-        return words if None in numbers else np.array(numbers)
+        numbers = [int(word) if is_code(word) else as_number(word) for word in words]
+        return words if None in numbers else np.array(numbers, object)
     return words
 
 
