@@ -379,3 +379,17 @@ def test_whole_numbers_keep_their_digits():
     rows = frame[["id", "n"]].to_numpy()
     assert set(TableDensity(random_state=0).fit(rows).sample(20)[:, 0]) == set(table["id"])
     assert (TableImputer(random_state=0).fit_transform(rows) == rows).all()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_one_column_is_no_frame(library):
+    """The message was that a type is not iterable."""
+    frames = pytest.importorskip(library)
+    column = frames.DataFrame({"a": ["u", "v"] * 20})["a"]
+    for estimator in (TableImputer(max_iter=5), TableDensity(max_iter=5)):
+        with pytest.raises(un.UndirectedError, match=r"got a Series.*to_frame\(\)"):
+            estimator.fit(column)
+        ask = estimator.fit(column.to_frame())
+        ask = ask.transform if isinstance(ask, TableImputer) else ask.score_samples
+        with pytest.raises(un.UndirectedError, match=r"got a Series.*to_frame\(\)"):
+            ask(column)

@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from undirected.core.cells import unmasked
+from undirected.core.errors import UndirectedError
 from undirected.core.table_units import TableUnits
 from undirected.sklearn.codec import TableCodec
 from undirected.tasks import Settings, train_table
@@ -89,6 +90,11 @@ class _TableEstimator(BaseEstimator):
 
     def _checked(self, X: Any, reset: bool) -> np.ndarray:
         x = unmasked(X)
+        if hasattr(x, "to_frame") and not hasattr(x, "columns"):
+            raise UndirectedError(
+                f"{type(self).__name__}: got a {type(X).__name__}, which is one column; pass a "
+                "frame, such as X.to_frame()"
+            )
         if hasattr(x, "iloc") and any(dtype.kind not in "buif" for dtype in x.dtypes):
             x = x.astype(object)  # scikit-learn would look for one type of all columns
         how: Any = {"X": x, "reset": reset, "dtype": None, "ensure_all_finite": "allow-nan"}
