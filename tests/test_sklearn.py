@@ -393,3 +393,24 @@ def test_one_column_is_no_frame(library):
         ask = ask.transform if isinstance(ask, TableImputer) else ask.score_samples
         with pytest.raises(un.UndirectedError, match=r"got a Series.*to_frame\(\)"):
             ask(column)
+
+
+def test_labels_of_another_shape_are_not_scored():
+    """One label was set against all rows, and a column of one label against two."""
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    y = (x[:, 0] > 0).astype(int)
+    one = StructuredClassifier(2, max_iter=20, random_state=0).fit(x, y)
+    two = StructuredClassifier(2, max_iter=20, random_state=0).fit(x, np.stack([y, 1 - y], 1))
+    assert one.score(x, y) == one.score(x, y[:, None])
+    for model, labels in ((one, y[:1]), (one, y[:5]), (one, 1), (two, y), (two, y[:, None])):
+        with pytest.raises(un.UndirectedError, match=r"score: y has shape .*for each of 40 rows"):
+            model.score(x, labels)
+
+
+def test_logs_of_probabilities():
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.stack([x[:, 0] > 0, x[:, 1] > 0], 1).astype(int)
+    for labels in (y, y[:, 0]):
+        model = StructuredClassifier(2, max_iter=20, random_state=0).fit(x, labels)
+        found, wanted = model.predict_log_proba(x), np.log(model.predict_proba(x))
+        np.testing.assert_allclose(found, wanted)

@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from undirected.core.cells import unmasked
+from undirected.core.errors import UndirectedError
 from undirected.core.table_units import TableUnits
 from undirected.tasks.enumerated import MOST_HIDDEN
 from undirected.tasks.enumerated_conditional import fit_conditional
@@ -106,6 +107,12 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
                 found[j] = own if own.shape[1] > 1 else np.concatenate([1 - own, own], 1)
         return found if self._many else found[0]
 
+    def predict_log_proba(self, X: ArrayLike) -> Any:
+        """The logs of what `predict_proba` gives."""
+        found = self.predict_proba(X)
+        with np.errstate(divide="ignore"):
+            return [np.log(p) for p in found] if self._many else np.log(found)
+
     def predict(self, X: ArrayLike) -> np.ndarray:
         """The most probable class of each label."""
         found = self.predict_proba(X)
@@ -116,8 +123,14 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: Any = None) -> float:
         """The share of the rows all of whose labels are right."""
-        right = _columns(y) == _columns(self.predict(X))
-        return float(accuracy_score(np.ones(len(right)), right.all(1), sample_weight=sample_weight))
+        told, labels = _columns(self.predict(X)), _columns(y)
+        if labels.shape != told.shape:
+            raise UndirectedError(
+                f"{type(self).__name__}.score: y has shape {np.shape(y)}; pass {told.shape[1]} "
+                f"label(s) for each of {len(told)} rows"
+            )
+        right = (labels == told).all(1)
+        return float(accuracy_score(np.ones(len(right)), right, sample_weight=sample_weight))
 
     def _standardised(self, x: np.ndarray) -> np.ndarray:
         return (x - self.mean_) / self.scale_
@@ -133,4 +146,4 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
 def _columns(labels: Any) -> np.ndarray:
     """Labels as an array of two axes."""
     found = labels.toarray() if issparse(labels) else np.asarray(unmasked(labels))
-    return found if found.ndim == 2 else found[:, None]
+    return found[:, None] if found.ndim == 1 else found
