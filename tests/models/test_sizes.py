@@ -100,3 +100,34 @@ def test_parameters_in_double_precision_give_no_warnings(graph, recwarn):
     for routine in (un.Elimination(), un.SumProduct(), un.LinearProgram(), un.Exact()):
         assert routine(model).unary.dtype == np.float32
     assert not [str(w.message) for w in recwarn]
+
+
+MEANS = {
+    "nan": ([0.5, np.nan, 0.5], "the mean of unit 1 is nan; pass numbers from 0 to 1"),
+    "above": ([0.5, 0.5, 2.0], "the mean of unit 2 is 2; "),
+    "below": ([-1, 0.5, 0.5], "the mean of unit 0 is -1; "),
+    "long": ([0.5] * 5, r"means have shape \(5,\); pass \(3,\)"),
+    "scalar": (0.5, r"means have shape \(\); pass \(3,\)"),
+    "axes": ([[[0.5] * 3]], r"means have shape \(1, 1, 3\)"),
+    "words": ("abc", "means are 'abc'; pass numbers"),
+}
+WITH_MEANS = {
+    "RBM": lambda means: un.RBM.create(3, 2, seed=0, means=means),
+    "SemiRestrictedBM": lambda means: un.SemiRestrictedBM.create(3, 2, seed=0, means=means),
+    "Ising": un.Ising.create(3).independent,
+    "DeepBM": un.DeepBM.create([3, 2, 2], seed=0).independent,
+    "Potts": un.Potts.create(1, 3).independent,
+}
+
+
+@pytest.mark.parametrize("model", WITH_MEANS)
+@pytest.mark.parametrize("kind", MEANS)
+def test_means_that_are_none(model, kind):
+    """NaN gave biases of NaN, and 2 was taken for 0.995."""
+    means, said = MEANS[kind]
+    with pytest.raises(un.UndirectedError, match=said):
+        WITH_MEANS[model](means)
+
+
+def test_means_of_zeros_and_ones_may_be_rounded():
+    assert np.isfinite(un.RBM.create(3, 2, seed=0, means=[0, 1 + 1e-6, 1]).visible_bias).all()

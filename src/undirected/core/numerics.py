@@ -6,10 +6,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
+from undirected.core.errors import UndirectedError
 from undirected.core.mesh import unit_parts
 
 CERTAIN = 1e9
@@ -19,6 +21,8 @@ HARD = 0.1 * CERTAIN
 """Log-odds beyond this come from a hard factor or from evidence."""
 MOST = 98
 """Numbers between 1/2 and 2 that share a logarithm: their product is far from float32's ends."""
+ROUNDING = 1e-5
+"""By which a mean of zeros and ones may miss them."""
 STIFFNESS, NEAR = 5.0, 1e-9
 """Nats that a forbidden state costs half way to a target; how near to 1 a beta is told from it."""
 
@@ -164,3 +168,24 @@ def full_precision() -> Iterator[None]:
 def is_traced(tree: Any) -> bool:
     """Whether some array of the tree is known by its shape alone, as inside of jit or vmap."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def unit_means(model: str, means: Any, like: Array) -> Array:
+    """Means of units of 0 and 1, in the shape and type of the biases that they are to move."""
+    if is_traced(means):
+        return jnp.asarray(means, like.dtype).reshape(like.shape)
+    try:
+        found = np.asarray(means, np.float64)
+    except (TypeError, ValueError) as error:
+        raise UndirectedError(f"{model}: means are {means!r:.40}; pass numbers") from error
+    if found.shape not in (like.shape, (like.size,)):
+        raise UndirectedError(
+            f"{model}: means have shape {found.shape}; pass ({like.size},), one for each unit"
+        )
+    wrong = ~((found >= -ROUNDING) & (found <= 1 + ROUNDING))
+    if wrong.any():
+        unit = int(np.argmax(wrong))
+        raise UndirectedError(
+            f"{model}: the mean of unit {unit} is {found.flat[unit]:g}; pass numbers from 0 to 1"
+        )
+    return jnp.asarray(found.reshape(like.shape), like.dtype)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.layout import Block, Layout
-from undirected.core.numerics import row
+from undirected.core.numerics import row, unit_means
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.factors import Bilinear
@@ -122,6 +122,6 @@ class DeepBM(eqx.Module):
         """The same units without couplings, at these visible means (uniform without them)."""
         biases = [jnp.zeros_like(bias) for bias in self.biases]
         if means is not None:
-            p = jnp.clip(jnp.asarray(means, biases[0].dtype), 0.005, 0.995)
+            p = jnp.clip(unit_means("DeepBM", means, biases[0]), 0.005, 0.995)
             biases[0] = jnp.log(p / (1 - p))
         return DeepBM(tuple(jnp.zeros_like(w) for w in self.weights), tuple(biases))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.graph import Graph, check_graph
 from undirected.core.layout import Block, Layout
-from undirected.core.numerics import row
+from undirected.core.numerics import row, unit_means
 from undirected.core.potentials import Potentials, potentials
 from undirected.factors import Edges, Factor, Symmetric
 
@@ -126,7 +126,7 @@ class Ising(eqx.Module):
         """The same units without couplings, at these means (uniform without them)."""
         bias = jnp.zeros_like(self.bias)
         if means is not None:
-            p = jnp.clip(jnp.asarray(means, bias.dtype), 0.005, 0.995)
+            p = jnp.clip(unit_means("Ising", means, bias), 0.005, 0.995)
             bias = jnp.log(p / (1 - p))
         return Ising(jnp.zeros_like(self.weights), bias, self.graph, jnp.zeros_like(self.offset))
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.graph import Graph, check_graph, complete
 from undirected.core.layout import Block, Domain, Layout
-from undirected.core.numerics import row
+from undirected.core.numerics import row, unit_means
 from undirected.core.potentials import Potentials, potentials, values
 from undirected.factors.potts import PottsPairs
 
@@ -160,8 +160,8 @@ class Potts(eqx.Module):
         """The same variables without couplings, at these means of units (uniform without them)."""
         fields = jnp.zeros_like(self.fields)
         if means is not None:
-            shares = jnp.clip(jnp.asarray(means, fields.dtype), 1e-4, 1.0)
-            fields = jnp.log(shares.reshape(fields.shape))
+            shares = jnp.clip(unit_means("Potts", means, fields), 1e-4, 1.0)
+            fields = jnp.log(shares)
         zero = jnp.zeros_like(self.couplings)
         return Potts(zero, fields, self.graph, jnp.zeros_like(self.offset))
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.mesh import unit_parts
-from undirected.core.numerics import row, sum_softplus
+from undirected.core.numerics import row, sum_softplus, unit_means
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.factors import Bilinear
@@ -190,7 +190,7 @@ class RBM(eqx.Module):
         """The same units without couplings, at these visible means (uniform without them)."""
         bias = jnp.zeros_like(self.visible_bias)
         if means is not None:
-            p = jnp.clip(jnp.asarray(means, bias.dtype), 0.005, 0.995)
+            p = jnp.clip(unit_means("RBM", means, bias), 0.005, 0.995)
             pixels = self.n_visible - self.label_states
             bias = jnp.concatenate([jnp.log(p[:pixels] / (1 - p[:pixels])), jnp.log(p[pixels:])])
         zeros = jnp.zeros_like(self.weights), bias, jnp.zeros_like(self.hidden_bias)
