@@ -116,12 +116,23 @@ def test_what_cannot_be_fitted_is_refused_at_once(arguments, said):
         ({"key": 3}, "fit: key is 3; pass one such as jax.random.key(0), or seed=0"),
         ({"batch_size": 3}, "fit: no setting is called 'batch_size'; did you mean batch?"),
         ({"log_evry": 3}, "fit: no setting is called 'log_evry'; did you mean log_every?"),
+        ({"log": "a.csv"}, "fit: log is 'a.csv'; pass one such as undirected.io.metrics.Metrics"),
+        ({"log": []}, "fit: log is []; pass one such as "),
+        ({"snapshots": "a"}, "fit: snapshots is 'a'; pass one such as undirected.io.snapshots."),
+        ({"on_event": 5}, "fit: on_event is 5; pass a function that is told the progress"),
+        ({"save_every": None}, "fit: save_every is None; pass seconds between two checkpoints"),
+        ({"save_every": float("nan")}, "fit: save_every is nan"),
     ],
 )
 def test_numbers_that_say_nothing_are_refused_by_name(options, said):
     with pytest.raises(un.UndirectedError) as error:
         un.fit(un.Ising.create(3), np.eye(3), **options)
     assert str(error.value).startswith(said)
+
+
+def test_what_a_table_is_kept_by_is_looked_at_first():
+    with pytest.raises(un.UndirectedError, match="train_table: log is 'a.csv'"):
+        un.train_table([["no", "numbers"]], log="a.csv")
 
 
 @pytest.mark.parametrize(

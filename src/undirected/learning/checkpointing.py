@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from undirected.core.agreement import agree, by_first, shared
-from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.errors import BadFile, UndirectedError, check_offers
 from undirected.core.mesh import gather, place, place_chains
 from undirected.learning.snapshots import SnapshotStore
 from undirected.learning.train_step import TrainState
@@ -66,6 +66,32 @@ class Run:
                 run, best_model=self.state.model, best=value, best_step=self.step, waited=0
             )
         return replace(run, waited=self.waited + 1)
+
+
+def check_listeners(
+    caller: str, store: Any, log: Any, snapshots: Any, on_event: Any, save_every: Any = 60.0
+) -> None:
+    """Refuse, before anything is learned, what could not be told of a run or keep it."""
+    places: dict[str, tuple[Any, str, tuple[str, ...]]] = {
+        "store": (store, "undirected.io.checkpoint.Checkpoints(folder)", ("latest", "prepare")),
+        "log": (log, "undirected.io.metrics.MetricsLog(path)", ("append", "truncate_after")),
+        "snapshots": (snapshots, "undirected.io.snapshots.Snapshots(path)", ("wants", "resume")),
+    }
+    for name, (value, such_as, methods) in places.items():
+        if value is not None:
+            check_offers(caller, name, value, such_as, *methods)
+    if snapshots is not None and store is None:
+        raise UndirectedError(f"{caller}: snapshots are written with checkpoints; pass store= too")
+    if on_event is not None and not callable(on_event):
+        raise UndirectedError(
+            f"{caller}: on_event is {on_event!r:.40}; pass a function that is told the progress, "
+            "such as print"
+        )
+    real = isinstance(save_every, int | float | np.number) and not isinstance(save_every, bool)
+    if not (real and save_every >= 0):
+        raise UndirectedError(
+            f"{caller}: save_every is {save_every!r:.40}; pass seconds between two checkpoints"
+        )
 
 
 class Saver:

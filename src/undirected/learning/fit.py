@@ -13,13 +13,21 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key, PyTree
 
 from undirected.core.agreement import agree, any_process, is_first
-from undirected.core.errors import NotFinite, UndirectedError, check_counts, check_offers
+from undirected.core.errors import NotFinite, UndirectedError, check_counts
 from undirected.core.layout import Layout
 from undirected.core.mesh import check_mesh, gather, place
 from undirected.core.protocols import Objective, Optimiser
 from undirected.learning.batches import Batches
 from undirected.learning.chain_phases import block_check, check_values
-from undirected.learning.checkpointing import RATE, SETTINGS, Row, Run, Saver, Store
+from undirected.learning.checkpointing import (
+    RATE,
+    SETTINGS,
+    Row,
+    Run,
+    Saver,
+    Store,
+    check_listeners,
+)
 from undirected.learning.ensemble import Ensemble
 from undirected.learning.fingerprint import data_fingerprint, fingerprint
 from undirected.learning.interrupts import held_interrupts
@@ -121,12 +129,8 @@ def fit(
     what depends on a clock is decided there. The result is the same at all, on one device.
     """
     mesh = check_mesh("fit", mesh, model)
+    check_listeners("fit", store, log, snapshots, on_event, save_every)
     _check(model, objective, batches, key)
-    if store is not None:
-        such_as = "undirected.io.checkpoint.Checkpoints(folder)"
-        check_offers("fit", "store", store, such_as, "latest", "prepare")
-    if snapshots is not None and store is None:
-        raise UndirectedError("fit: snapshots are written with checkpoints; pass store= too")
     plan = _Plan(batches, steps, epochs, log_every, validate, validate_every, mode, patience)
     init_key, step_key, validation_key = jax.random.split(key, 3)
     model = jax.tree.map(_as_array, model) if mesh is None else place(mesh, model)

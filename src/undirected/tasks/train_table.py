@@ -30,7 +30,7 @@ from undirected.learning import (
     query_losses,
 )
 from undirected.learning import fit as run_fit
-from undirected.learning.checkpointing import Store
+from undirected.learning.checkpointing import Store, check_listeners
 from undirected.learning.fit import Log
 from undirected.learning.mixture import Mixture
 from undirected.learning.snapshots import SnapshotStore
@@ -160,6 +160,7 @@ def train_table(
         >>> un.train_table(rows, un.Settings(model="ising", epochs=3)).settings.method
         'pl'
     """
+    check_listeners("train_table", store, log, snapshots, on_event)
     table = np.asarray(unmasked(values), np.float32)
     if table.ndim != 2:
         raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
