@@ -217,3 +217,33 @@ def test_large_whole_numbers_are_real_where_it_is_said():
     table = {"t": stamps, "also": stamps - stamps[0]}
     assert un.infer_schema(table).dropped.keys() >= {"t"}
     assert un.infer_schema(table, types={"t": "real"})["t"].kind == "real"
+
+
+def test_one_name_is_a_name():
+    """The letters of a word were taken for names: `drop="ab"` left out a and b."""
+    words = ["x", "y"] * 20
+    table = {"a": words, "b": words, "ab": words, "long name": words}
+    assert un.infer_schema(table, drop="ab").names == ["a", "b", "long name"]
+    assert un.infer_schema(table, columns="ab").names == ["ab"]
+    assert un.infer_schema(table, drop=None).names == list(table)
+    for given in ("ab", ["ab"], ["ab", "ab"]):
+        assert un.fit_table(table, given=given, epochs=1, hidden=2).given == (2,)
+    assert un.fit_table(table, given=None, drop="long name", epochs=1, hidden=2).given == ()
+    numbered = {0: words, 1: words}
+    schema = un.infer_schema(numbered, drop=[0], types={1: "category"})
+    assert [(column.name, column.kind) for column in schema] == [("1", "category")]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"drop": 5}, r"drop: got 5; pass names of columns, as in \['a'\]"),
+        ({"types": "switch=real"}, "types: got 'switch=real'; pass kinds by name"),
+        ({"types": {"switch": int}}, "<class 'int'>' for 'switch' is not a kind of column"),
+        ({"columns": [0]}, "no column is called '0'"),
+    ],
+    ids=["drop", "types", "kind", "number"],
+)
+def test_names_that_are_none_are_refused(options, words):
+    with pytest.raises(UndirectedError, match=words):
+        un.infer_schema(switches(), **options)

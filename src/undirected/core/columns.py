@@ -7,7 +7,7 @@ variable of a row (0 or 1, the number of a state, a standardised real), NaN wher
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -332,6 +332,15 @@ def _at(place: Place | None, row: int, name: str) -> str:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(map(str, names[:6])) + (", ..." if len(names) > 6 else "")
+
+
+def some_names(caller: str, names: Any) -> list[str]:
+    """Names of columns, all different, as they are given: some, a single one, or None for none."""
+    if names is None or isinstance(names, str):
+        return [] if names is None else [names]
+    if not isinstance(names, Iterable):
+        raise UndirectedError(f"{caller}: got {names!r:.40}; pass names of columns, as in ['a']")
+    return list(dict.fromkeys(map(str, names)))
 
 
 def listed(names: list[str]) -> str:

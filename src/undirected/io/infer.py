@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from undirected.core.cells import DIGITS, as_number, as_word, holds_codes, is_code
-from undirected.core.columns import KINDS, Column, Schema
+from undirected.core.columns import KINDS, Column, Schema, some_names
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.io.frames import Frame, as_frame
 
@@ -48,8 +48,8 @@ def infer_schema(
     table: Any,
     *,
     types: Mapping[str, str] | None = None,
-    drop: Iterable[str] = (),
-    columns: Iterable[str] | None = None,
+    drop: str | Iterable[str] | None = (),
+    columns: str | Iterable[str] | None = None,
     label: str | None = None,
 ) -> Schema:
     r"""Find out what the columns of a table hold.
@@ -62,8 +62,8 @@ def infer_schema(
     Args:
         table: a file's path, a pandas, polars or Arrow table, a mapping of columns, or rows.
         types: the kind of some columns: "binary", "category", "real" or "nonnegative".
-        drop: columns to leave out.
-        columns: the columns to take; by default all.
+        drop: columns to leave out; a name or some.
+        columns: the columns to take, a name or some; by default all.
         label: the column that is to be predicted; it is never left out unasked.
 
     Returns:
@@ -79,8 +79,11 @@ def infer_schema(
         {'plan': 'every cell is a'}
     """
     frame = as_frame(table)
-    types, drop = dict(types or {}), list(drop)
-    wanted = frame.names if columns is None else list(columns)
+    if types is not None and not isinstance(types, Mapping):
+        raise UndirectedError(f"types: got {types!r:.40}; pass kinds by name, as {{'a': 'real'}}")
+    types = {str(name): kind for name, kind in (types or {}).items()}
+    label, drop = None if label is None else str(label), some_names("drop", drop)
+    wanted = frame.names if columns is None else some_names("columns", columns)
     for name in [*wanted, *types, *drop, *([] if label is None else [label])]:
         _check_name(name, frame)
     for name, kind in types.items():
@@ -351,6 +354,6 @@ def _check_name(name: str, frame: Frame) -> None:
 
 def _check_kind(name: str, kind: str) -> None:
     if kind not in KINDS:
-        near = get_close_matches(kind, KINDS, 1)
+        near = get_close_matches(str(kind), KINDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"pass one of {', '.join(KINDS)}"
         raise UndirectedError(f"types: '{kind}' for '{name}' is not a kind of column; {hint}")

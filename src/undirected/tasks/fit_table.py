@@ -1,11 +1,11 @@
 """A table of any kind of columns in, a fitted `TableModel` out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from typing import Any
 
-from undirected.core.columns import Schema, listed
+from undirected.core.columns import Schema, listed, some_names
 from undirected.core.errors import UndirectedError, check_options
 from undirected.inference import QueryNetwork
 from undirected.io.frames import as_frame
@@ -26,10 +26,10 @@ def fit_table(
     table: Any,
     *,
     types: Mapping[str, str] | None = None,
-    drop: Any = (),
-    columns: Any = None,
+    drop: str | Iterable[str] | None = (),
+    columns: str | Iterable[str] | None = None,
     label: str | None = None,
-    given: Sequence[str] = (),
+    given: str | Sequence[str] | None = (),
     seed: int = 0,
     **options: Any,
 ) -> TableModel:
@@ -39,11 +39,11 @@ def fit_table(
         table: a file's path, a pandas, polars or Arrow table, a mapping of columns, or rows.
         types: the kind of some columns: "binary", "category", "real" or "nonnegative"; of the
             others it is found out.
-        drop: columns to leave out.
-        columns: the columns to take; by default all.
+        drop: columns to leave out; a name or some.
+        columns: the columns to take, a name or some; by default all.
         label: the column that is to be predicted; it is never left out unasked.
-        given: names of columns that will always be known: the model is then a conditional one, of
-            the others given these.
+        given: a name or some, of columns that will always be known: the model is then a
+            conditional one, of the others given these.
         seed: of all draws.
         options: fields of `Settings`, such as model, hidden and epochs.
 
@@ -70,14 +70,15 @@ def fit_table(
     return table_model(trained, schema, known)
 
 
-def given_columns(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
+def given_columns(names: str | Sequence[str] | None, schema: Schema) -> tuple[int, ...]:
     """The numbers of the columns that a conditional model is given, from their names."""
-    for name in names:
+    known = some_names("given", names)
+    for name in known:
         if name not in schema.names:
-            near = get_close_matches(str(name), schema.names, 1)
+            near = get_close_matches(name, schema.names, 1)
             hint = f"did you mean '{near[0]}'?" if near else f"there are {listed(schema.names)}"
             raise UndirectedError(f"given: no column is called '{name}'; {hint}")
-    return tuple(sorted(schema.names.index(name) for name in names))
+    return tuple(sorted(schema.names.index(name) for name in known))
 
 
 def check_given(caller: str, settings: Settings, given: Sequence[Any]) -> None:
