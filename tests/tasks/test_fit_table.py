@@ -247,3 +247,20 @@ def test_one_name_is_a_name():
 def test_names_that_are_none_are_refused(options, words):
     with pytest.raises(UndirectedError, match=words):
         un.infer_schema(switches(), **options)
+
+
+def test_cells_by_name_are_one_row():
+    table = {"sky": ["clear", "grey", "dark"] * 20, "mm": [0.2, 1.4, 9.1] * 20}
+    model = un.fit_table(table, epochs=2, hidden=2)
+    for cells in (
+        {"sky": "dark"},
+        {"sky": None, "mm": np.float64(9)},
+        {"mm": 9, "sky": float("nan")},
+    ):
+        columns = {name: [cell] for name, cell in cells.items()}
+        assert model.query(cells) == model.query(columns)
+    assert set(model.sample(5, given={"sky": "dark"})["sky"]) == {"dark"}
+    row, columns = {"sky": "dark", "mm": 9.0}, {"sky": ["dark"], "mm": [9.0]}
+    assert model.evaluate(row).log_likelihood.mean == model.evaluate(columns).log_likelihood.mean
+    with pytest.raises(UndirectedError, match=r"the column 'mm' has shape \(\)"):
+        model.query({"sky": ["dark"], "mm": 9.0})

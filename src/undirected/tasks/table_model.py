@@ -65,10 +65,11 @@ class TableModel:
     def query(self, table: Any, *, method: str = "auto", seed: int = 0) -> Any:
         """The table with its missing cells filled in, and how sure each answer is.
 
-        Beside a column with missing cells stands NAME_p, the probability of the word filled in, or
-        NAME_sd, the standard deviation. A data frame gives a data frame, all else a mapping.
+        Cells by the names of their columns, as in `{"sky": None, "mm": 9.0}`, are one row. Beside a
+        column with missing cells stands NAME_p, the probability of the word filled in, or NAME_sd,
+        the standard deviation. A data frame gives a data frame, all else a mapping.
         """
-        frame = as_frame(table)
+        frame = as_frame(_as_columns(table))
         found = self.answers(self.encode(frame), method=method, seed=seed)
         columns = filled(frame.cells, found, len(frame))
         if not (hasattr(table, "columns") and hasattr(table, "dtypes")):
@@ -85,10 +86,10 @@ class TableModel:
     def sample(
         self, count: int, *, given: Any = None, seed: int = 0, sweeps: int = 1000
     ) -> dict[str, np.ndarray]:
-        """Rows drawn from the model, in words and units; `given` is a table of one row to keep."""
+        """Rows drawn from the model, in words and units; `given` is one row to keep."""
         row = np.full(len(self.schema), np.nan, np.float32)
         if given is not None:
-            rows = self.encode(as_frame(given))
+            rows = self.encode(as_frame(_as_columns(given)))
             if len(rows) != 1:
                 raise UndirectedError(f"sample: `given` has {len(rows)} rows; pass one")
             row = rows[0]
@@ -96,7 +97,7 @@ class TableModel:
 
     def evaluate(self, table: Any, *, seed: int = 0, **options: Any) -> "Evaluation":
         """The log-likelihood of a table, with its error; numbers are taken as standardised."""
-        return self.score(self.encode(as_frame(table)), seed=seed, **options)
+        return self.score(self.encode(as_frame(_as_columns(table))), seed=seed, **options)
 
     def save(self, folder: str | Path) -> None:
         """Save the model with its schema, as the command line reads it."""
@@ -249,6 +250,14 @@ class TableModel:
                 part = own.probabilities[column.name][:, : column.n_states]
                 shares[column.name] = part / part.sum(1, keepdims=True)
         return answers_by_column(self.schema, values, shares, own.mean, own.std)
+
+
+def _as_columns(table: Any) -> Any:
+    """A table as it is; of one row that is given by its cells a mapping of columns."""
+    if not isinstance(table, Mapping):
+        return table
+    cells = [isinstance(cell, str) or not hasattr(cell, "__len__") for cell in table.values()]
+    return {name: [cell] for name, cell in table.items()} if cells and all(cells) else table
 
 
 def load_table(folder: str | Path) -> TableModel:
