@@ -264,3 +264,34 @@ def test_cells_by_name_are_one_row():
     assert model.evaluate(row).log_likelihood.mean == model.evaluate(columns).log_likelihood.mean
     with pytest.raises(UndirectedError, match=r"the column 'mm' has shape \(\)"):
         model.query({"sky": ["dark"], "mm": 9.0})
+
+
+def test_what_holds_a_model_says_where_it_is(tmp_path):
+    """Verbs of models asked for "a model with a layout" where the table's own verb was meant."""
+    table = {"a": ["x", "y"] * 20, "b": ["u", "v", "w", "u"] * 10}
+    model = un.fit_table(table, epochs=1, hidden=2)
+    for verb in (un.query, un.sample, un.evaluate):
+        with pytest.raises(
+            UndirectedError, match=f"TableModel; call its own method {verb.__name__}"
+        ):
+            verb(model, 3)
+    with pytest.raises(UndirectedError, match="call its own method save"):
+        un.save(tmp_path, model)
+    for verb in (un.log_partition, un.solve):
+        with pytest.raises(UndirectedError, match="pass the model that it holds as its `model`"):
+            verb(model)
+    with pytest.raises(UndirectedError, match="un.fit_table or un.load_table, takes words"):
+        un.query(model.model, table)
+
+
+def test_tables_and_models_are_not_taken_for_each_other():
+    pd = pytest.importorskip("pandas")
+    words = {"a": ["x", "y"] * 20}
+    with pytest.raises(UndirectedError, match="got a DataFrame; pass a model first.*un.fit_table"):
+        un.fit(pd.DataFrame(words), None)
+    with pytest.raises(UndirectedError, match="got a Ising, which is a model.*un.fit"):
+        un.fit_table(un.Ising.create(3))
+    with pytest.raises(UndirectedError, match="values are no table of numbers.*un.fit_table takes"):
+        un.train_table(words)
+    with pytest.raises(UndirectedError, match=r"settings are .*pass un.Settings"):
+        un.train_table(np.eye(3), {"hidden": 3})

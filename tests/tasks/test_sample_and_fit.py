@@ -90,7 +90,7 @@ def un_key():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("model", np.eye(3)), "fit: got a str; pass a model, or an objective"),
+        (("model", np.eye(3)), "fit: got a str; pass a model first, or an objective too"),
         ((un.Ising.create(3), np.eye(3), "pcd"), "fit: objective is 'pcd'; pass one such as"),
         ((un.Ising.create(3), np.eye(3), None, 0.1), "fit: optimiser is 0.1; pass one of Optax"),
         ((un.Ising.create(3), np.full((2, 3), np.nan)), "fit: all entries of 2 rows are missing"),

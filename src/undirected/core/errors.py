@@ -84,3 +84,12 @@ def check_counts(caller: str, least: int = 1, /, **counts: Any) -> None:
             raise UndirectedError(
                 f"{caller}: {name} is {value!r:.40}; pass a whole number from {least}"
             )
+
+
+def instead_of(verb: str, got: Any, wanted: str) -> str:
+    """What to do where `got` is no model; what holds one has it inside, or has the verb itself."""
+    inside = next((n for n in ("model", "model_", "rbm_") if hasattr(got, n)), None)
+    if isinstance(got, type) or inside is None:
+        return f"pass {wanted}"
+    own = f"call its own method {verb}, or " if callable(getattr(got, verb, None)) else ""
+    return f"{own}pass the model that it holds as its `{inside}`"

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, instead_of
 from undirected.core.layout import Domain, Layout, to_units
 from undirected.core.numerics import CERTAIN, NEG_INF, is_traced, row
 from undirected.core.units import excluded_states
@@ -148,9 +148,8 @@ def lowered(caller: str, model: Any) -> Potentials:
     if not isinstance(found, Potentials):
         kind = type(model).__name__
         what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
-        raise UndirectedError(
-            f"{caller}: got {what}; pass a model that lowers to potentials, or potentials"
-        )
+        wanted = "a model that lowers to potentials, or potentials"
+        raise UndirectedError(f"{caller}: got {what}; {instead_of(caller, model, wanted)}")
     return found
 
 

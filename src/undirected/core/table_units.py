@@ -177,7 +177,8 @@ class TableUnits:
         except (TypeError, ValueError) as error:
             raise UndirectedError(
                 f"{caller}: rows are no table of numbers ({error}); pass states as their numbers, "
-                "NaN for what is not known"
+                "NaN for what is not known; a TableModel, of un.fit_table or un.load_table, takes "
+                "words and names"
             ) from error
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or rows.shape[1] != len(self):

@@ -111,6 +111,11 @@ def as_frame(table: Any, source: str = "the table") -> Frame:
     elif hasattr(table, "columns") and hasattr(table, "dtypes"):  # pandas and polars
         cells, categories = _from_data_frame(table)
     else:
+        if hasattr(table, "layout"):
+            raise UndirectedError(
+                f"{source}: got a {type(table).__name__}, which is a model; pass a table, or fit "
+                "the model by un.fit(model, rows)"
+            )
         array = _array(table)
         if array.ndim != 2:
             raise UndirectedError(

@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 
 import undirected
-from undirected.core.errors import BadFile, UndirectedError
+from undirected.core.errors import BadFile, UndirectedError, instead_of
 from undirected.core.files import atomic_write
 from undirected.io.classes import Classes
 from undirected.io.model_record import (
@@ -39,10 +39,8 @@ def save_model(folder: str | Path, model: eqx.Module, extra: dict[str, Any] | No
     """
     folder, name = Path(folder), type(model).__name__
     if not isinstance(model, eqx.Module):
-        raise UndirectedError(
-            f"save_model: got a {name}; pass a model, which is an equinox Module whose fields "
-            "are its parameters"
-        )
+        wanted = "a model, which is an equinox Module whose fields are its parameters"
+        raise UndirectedError(f"save_model: got a {name}; {instead_of('save', model, wanted)}")
     try:
         structure, arrays = describe(model)
     except UndirectedError as error:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from undirected.core.errors import NotFinite, UndirectedError
+from undirected.core.errors import NotFinite, UndirectedError, instead_of
 from undirected.core.numerics import is_traced
 from undirected.core.protocols import Annealable, Kernel, Lowerable, Model, Separable
 from undirected.inference.mixed_messages import suits as takes_lines
@@ -89,10 +89,8 @@ def check_model(caller: str, model: Any) -> None:
     if isinstance(model, type) or not isinstance(model, Model):
         kind = type(model).__name__
         what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
-        raise UndirectedError(
-            f"{caller}: got {what}; pass a model with a layout and an energy, or "
-            "for a conditional one model.at(features)"
-        )
+        wanted = "a model with a layout and an energy, or for a conditional one model.at(features)"
+        raise UndirectedError(f"{caller}: got {what}; {instead_of(caller, model, wanted)}")
     for place, leaf in jax.tree_util.tree_leaves_with_path(model):
         near = isinstance(leaf, np.ndarray) or (
             isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.is_fully_addressable

@@ -131,8 +131,12 @@ def _check_arguments(model: Any, objective: Any, optimiser: Any) -> None:
     """Refuse what cannot be fitted, or fitted with, before anything is computed."""
     if isinstance(model, type):
         raise UndirectedError(f"fit: got the class {model.__name__}; pass a model of it")
-    if objective is None and not (hasattr(model, "layout") or hasattr(model, "at")):
-        raise UndirectedError(f"fit: got a {type(model).__name__}; pass a model, or an objective")
+    is_table = hasattr(model, "columns")  # those of pandas have an `at` too
+    if objective is None and (is_table or not (hasattr(model, "layout") or hasattr(model, "at"))):
+        raise UndirectedError(
+            f"fit: got a {type(model).__name__}; pass a model first, or an objective too; "
+            "un.fit_table makes a model of a table"
+        )
     if objective is not None:
         such_as = "PseudoLikelihood(), or none to have it chosen"
         check_offers("fit", "objective", objective, such_as, "init", "__call__")

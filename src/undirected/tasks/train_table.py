@@ -161,7 +161,15 @@ def train_table(
         'pl'
     """
     check_listeners("train_table", store, log, snapshots, on_event)
-    table = np.asarray(unmasked(values), np.float32)
+    if not isinstance(settings, Settings | None):
+        raise UndirectedError(f"train_table: settings are {settings!r:.40}; pass un.Settings(...)")
+    try:
+        table = np.asarray(unmasked(values), np.float32)
+    except (TypeError, ValueError) as error:
+        raise UndirectedError(
+            f"train_table: values are no table of numbers ({error}); un.fit_table takes words and "
+            "columns by name"
+        ) from error
     if table.ndim != 2:
         raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
     settings = settings or Settings()
