@@ -414,3 +414,17 @@ def test_logs_of_probabilities():
         model = StructuredClassifier(2, max_iter=20, random_state=0).fit(x, labels)
         found, wanted = model.predict_log_proba(x), np.log(model.predict_proba(x))
         np.testing.assert_allclose(found, wanted)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrays"])
+def test_no_rows_are_answered_by_none(library):
+    table = {"word": ["u", "v", None] * 10, "x": [0.5, 1.5, 2.5] * 10}
+    rows = np.array([*table.values()], object).T
+    rows = rows if library == "arrays" else pytest.importorskip(library).DataFrame(table)
+    filled = TableImputer(max_iter=5, random_state=0).fit(rows).transform(rows[:0])
+    assert type(filled) is type(rows)
+    assert filled.shape == (0, 2)
+    density = TableDensity(max_iter=5, random_state=0).fit(rows)
+    assert density.score_samples(rows[:0]).shape == (0,)
+    with pytest.raises(un.UndirectedError, match="score: got no rows"):
+        density.score(rows[:0])

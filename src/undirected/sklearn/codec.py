@@ -132,7 +132,8 @@ def missing_cells(x: np.ndarray) -> Bool[np.ndarray, "rows columns"]:
     """Which cells of an array are missing."""
     if x.dtype.kind in "buif":
         return np.isnan(x)
-    return np.array([[is_missing(cell) for cell in row] for row in x.tolist()], bool)
+    holes = [[is_missing(cell) for cell in row] for row in x.tolist()]
+    return np.array(holes, bool).reshape(x.shape)
 
 
 def _cells_of(column: Column, cells: np.ndarray) -> np.ndarray:

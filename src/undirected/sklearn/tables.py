@@ -98,7 +98,7 @@ class _TableEstimator(BaseEstimator):
         if hasattr(x, "iloc") and any(dtype.kind not in "buif" for dtype in x.dtypes):
             x = x.astype(object)  # scikit-learn would look for one type of all columns
         how: Any = {"X": x, "reset": reset, "dtype": None, "ensure_all_finite": "allow-nan"}
-        return np.asarray(validate_data(self, **how, ensure_min_samples=2 if reset else 1))
+        return np.asarray(validate_data(self, **how, ensure_min_samples=2 if reset else 0))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -167,7 +167,9 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
         """The table with every missing cell filled in."""
         check_is_fitted(self)
         x = self._checked(X, reset=False)
-        answers = self.model_.answers(self.codec_.encode(X, x, strict=False))
+        answers = []
+        if len(x):
+            answers = self.model_.answers(self.codec_.encode(X, x, strict=False))
         filled, holes = self.codec_.fill(x, answers, self.fill == "mean")
         if not hasattr(X, "iloc"):
             return _filled(X, filled, holes) if hasattr(X, "with_columns") else filled
@@ -209,6 +211,8 @@ class TableDensity(DensityMixin, _TableEstimator):
         """The log-likelihood of the observed cells of each row, in nats."""
         check_is_fitted(self)
         x = self._checked(X, reset=False)
+        if not len(x):
+            return np.zeros(0)
         values, model = self.codec_.encode(X, x), self.model_
         units = ~np.isnan(values) @ self.codec_.log_scales
         found = model.score(values, seed=0, entries=False).log_likelihood.rows
@@ -216,7 +220,10 @@ class TableDensity(DensityMixin, _TableEstimator):
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """The mean log-likelihood of the rows; `y` is not used."""
-        return float(self.score_samples(X).mean())
+        found = self.score_samples(X)
+        if not len(found):
+            raise UndirectedError("TableDensity.score: got no rows, which have no mean; pass some")
+        return float(found.mean())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Rows drawn from the model: a data frame where it was fitted to one, else an array."""
