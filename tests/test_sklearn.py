@@ -1,5 +1,6 @@
 """Estimators in the manner of scikit-learn: its own checks, and formulas in plain NumPy."""
 
+import datetime as dt
 import doctest
 import itertools
 import pickle
@@ -428,3 +429,30 @@ def test_no_rows_are_answered_by_none(library):
     assert density.score_samples(rows[:0]).shape == (0,)
     with pytest.raises(un.UndirectedError, match="score: got no rows"):
         density.score(rows[:0])
+
+
+def test_polars_is_drawn_and_filled_in_its_own_types():
+    """Samples were an array of objects; dates with holes could not be filled."""
+    pl = pytest.importorskip("polars")
+    day, hour = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.timedelta(hours=1)
+    frame = pl.DataFrame(
+        {
+            "word": ["u", "v"] * 20,
+            "on": [True, False] * 20,
+            "small": pl.Series([1, 2, 3, 4] * 10, dtype=pl.UInt8),
+            "size": pl.Series(["hi", "lo"] * 20, dtype=pl.Enum(["lo", "mid", "hi"])),
+            "x": pl.Series([0.5, 1.5, 2.5, 3.75] * 10, dtype=pl.Float32),
+            "day": [day.date(), (day + 24 * hour).date()] * 20,
+            "when": pl.Series([day, day + hour] * 20, dtype=pl.Datetime("us", "Europe/Berlin")),
+            "long": [hour, 2 * hour] * 20,
+        }
+    )
+    drawn = TableDensity(max_iter=5, random_state=0).fit(frame).sample(30, random_state=0)
+    assert drawn.schema == frame.schema
+    assert all(set(drawn[name]) <= set(frame[name]) for name in frame.columns if name != "x")
+    holes = pl.int_range(40) % 5 == 0
+    asked = frame.with_columns(pl.when(~holes).then(pl.all()))
+    found = TableImputer(max_iter=5, random_state=0).fit(asked).transform(asked)
+    assert found.schema == frame.schema
+    assert found.null_count().sum_horizontal().item() == 0
+    assert found.filter(~holes).equals(frame.filter(~holes))

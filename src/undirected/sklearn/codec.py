@@ -43,8 +43,11 @@ class TableCodec:
         named = dict(zip(labels, names, strict=True))
         frame = frame_of(X, x, names)
         schema = infer_schema(frame, types={named.get(k, str(k)): v for k, v in types.items()})
-        states = {c.name: _cells_of(c, frame.cells[c.name]) for c in schema if c.is_discrete}
-        common = {name: _commonest(frame.cells[name]) for name in schema.dropped}
+        own = dict(zip(names, _own_cells(X, x), strict=True))
+        states = {
+            c.name: _cells_of(c, frame.cells[c.name], own[c.name]) for c in schema if c.is_discrete
+        }
+        common = {name: _commonest(own[name]) for name in schema.dropped}
         return cls(schema, tuple(names), states, common, x.dtype.kind in "buif")
 
     @property
@@ -136,11 +139,26 @@ def missing_cells(x: np.ndarray) -> Bool[np.ndarray, "rows columns"]:
     return np.array(holes, bool).reshape(x.shape)
 
 
-def _cells_of(column: Column, cells: np.ndarray) -> np.ndarray:
+def _own_cells(X: Any, x: np.ndarray) -> list[np.ndarray]:
+    """The cells of each column as their user has them, dates as dates and no text."""
+    if hasattr(X, "with_columns"):  # of polars
+        return [_objects(column.to_list()) for column in X]
+    if hasattr(X, "iloc"):
+        return [_objects(X.iloc[:, j].tolist()) for j in range(x.shape[1])]
+    return list(x.T)
+
+
+def _objects(cells: list[Any]) -> np.ndarray:
+    found = np.empty(len(cells), object)
+    found[:] = cells
+    return found
+
+
+def _cells_of(column: Column, cells: np.ndarray, own: np.ndarray) -> np.ndarray:
     """The cell that stands for each state: the first one, or the word of a state never seen."""
     codes = column.encode(cells)
     seen, first = np.unique(codes, return_index=True)
-    there = {int(k): cells[i] for k, i in zip(seen, first, strict=True) if k == k}
+    there = {int(k): own[i] for k, i in zip(seen, first, strict=True) if k == k}
     example = next(iter(there.values()))
     found = np.empty(column.n_states, object)
     for k, word in enumerate(column.states):

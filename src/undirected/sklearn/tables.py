@@ -1,6 +1,6 @@
 """Tables of words and numbers, with holes: an imputer and a density."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -67,7 +67,8 @@ class _TableEstimator(BaseEstimator):
         x = self._checked(X, reset=True)
         labels = list(getattr(self, "feature_names_in_", range(x.shape[1])))
         self.codec_ = TableCodec.infer(X, x, labels, dict(self.types or {}))
-        self.template_ = X.iloc[:0].copy() if hasattr(X, "iloc") else None
+        self.template_ = X[:0] if hasattr(X, "with_columns") else None  # of polars
+        self.template_ = X.iloc[:0].copy() if hasattr(X, "iloc") else self.template_
         self.model_, self.n_iter_ = self._learn(self.codec_.encode(X, x))
         return self
 
@@ -226,7 +227,7 @@ class TableDensity(DensityMixin, _TableEstimator):
         return float(found.mean())
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
-        """Rows drawn from the model: a data frame where it was fitted to one, else an array."""
+        """Rows drawn from the model: a data frame as it was fitted to, else an array."""
         check_is_fitted(self)
         rng = check_random_state(self.random_state if random_state is None else random_state)
         nothing = np.full(len(self.codec_.schema), np.nan, np.float32)
@@ -234,8 +235,12 @@ class TableDensity(DensityMixin, _TableEstimator):
         rows = self.codec_.decode(drawn)
         if self.template_ is None:
             return rows
-        columns = (_like(rows[:, j], self.template_.iloc[:, j]) for j in range(rows.shape[1]))
-        names = self.template_.columns
+        names, columns = self.template_.columns, list(rows.T)
+        if hasattr(self.template_, "iloc"):
+            own = (self.template_.iloc[:, j] for j in range(len(columns)))
+            columns = map(_like, columns, own)
+        else:
+            columns = map(_polars, self.template_, columns)
         return type(self.template_)(dict(zip(names, columns, strict=True)))
 
 
@@ -252,11 +257,16 @@ def _filled(X: Any, cells: np.ndarray, holes: np.ndarray) -> Any:
     """A data frame of polars with these cells in its holes; types stay where cells allow it."""
     columns = []
     for j in np.flatnonzero(holes.any(0)):
-        name, found = X.columns[j], cells[:, j].tolist()
-        plain = [cell.item() if isinstance(cell, np.generic) else cell for cell in found]
-        words = all(isinstance(cell, str) for cell in plain)
-        plain = as_in(X[name], plain)
-        if any(isinstance(cell, float) for cell in plain):
-            plain = [float(cell) for cell in plain]
-        columns.append(type(X[name])(name, plain, dtype=X[name].dtype if words else None))
+        column = X[X.columns[j]]
+        old = zip(column.to_list(), cells[:, j], holes[:, j], strict=True)
+        columns.append(_polars(column, [new if hole else cell for cell, new, hole in old]))
     return X.with_columns(columns)
+
+
+def _polars(column: Any, cells: Iterable[Any]) -> Any:
+    """Cells as a column of polars has them; numbers stay floats where they are not whole."""
+    plain = [cell.item() if isinstance(cell, np.generic) else cell for cell in cells]
+    plain, kind = as_in(column, plain), column.dtype
+    if any(isinstance(cell, float) for cell in plain):
+        plain, kind = list(map(float, plain)), kind if kind.is_float() else None
+    return type(column)(column.name, plain, dtype=kind)
