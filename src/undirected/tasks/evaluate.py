@@ -12,8 +12,9 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
 from undirected.core.chunks import map_rows
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.mesh import check_mesh
+from undirected.core.numerics import HARD
 from undirected.core.potentials import Potentials, clamp, without_constant
 from undirected.core.progress import Progress, shares
 from undirected.core.protocols import Conditionals, Lowerable, Marginal, Separable, Summable
@@ -58,13 +59,18 @@ class LogPartition:
     @property
     def agree(self) -> bool:
         """Whether the estimate may be trusted: the sides meet, and within a narrow interval."""
-        return self.sides is None or self.sides.agree
+        return self.sides is None or (self.sides.agree and self.value > -np.inf)
 
     @property
     def note(self) -> str | None:
         """What is wrong with the estimate, and what to do."""
-        if self.sides is None or self.sides.agree:
+        if self.agree or self.sides is None:
             return None
+        if self.value == -np.inf:
+            return (
+                "no chain of AIS came to a state that the model allows; un.solve(model, 'pr') can "
+                "tell whether there is one"
+            )
         if not self.sides.meet:
             return "AIS from below and from above do not meet; use more betas"
         return (
@@ -127,7 +133,7 @@ def log_partition(
 
     Returns:
         A `LogPartition`: `float()` of it is the value, `interval` says how wide it is, `note` what
-        to do where it is too wide.
+        to do where it is too wide. A model that forbids every state has log Z = -inf.
 
     Example:
         >>> import undirected as un
@@ -153,6 +159,8 @@ def log_partition(
     own = make_key("log_partition", key, seed)
     path, kernel = path_to(model, means), kernel_for(model)
     both = bracket(path, kernel, own, chains=chains, betas=betas, mesh=mesh, progress=progress)
+    if _is_nothing(model, both.log_z):
+        return LogPartition(-np.inf, (-np.inf, np.inf), "ais", both)
     return LogPartition(both.log_z, both.interval, "ais", both)
 
 
@@ -214,6 +222,9 @@ def evaluate(
     else:
         first, second = shares(progress, 2 * chains * betas, _row_steps(model, values, betas))
         log_z = log_partition(model, chains=chains, key=own, progress=first, **settings)
+        if log_z.value == -np.inf:  # no row has a probability, nor has an entry given others
+            nothing = mean(np.full(len(values), -np.inf))
+            return Evaluation(nothing, log_z, None, log_z.method, len(values), len(complete))
         bare, constant = without_constant(model)
         sought = log_z.value - constant
         found, sums = _likelihood(bare, values, sought, own, second, **settings)
@@ -225,6 +236,11 @@ def evaluate(
 
 def _exactly(log_z: float) -> LogPartition:
     return LogPartition(log_z, (log_z, log_z), "exact")
+
+
+def _is_nothing(model: Any, log_z: float) -> bool:
+    """Whether a log Z is that of a model that forbids every state."""
+    return log_z < -HARD and not model.layout.is_continuous.any()
 
 
 def check_lowerable(caller: str, model: Any) -> None:
@@ -325,7 +341,10 @@ def _exact(model: Any) -> tuple[float | None, str]:
     ]
     for routine in routines:
         try:
-            return float(routine()(p).log_z) + constant, ""
+            log_z = float(routine()(p).log_z)
+            return (-np.inf if _is_nothing(p, log_z) else log_z + constant), ""
+        except NotFinite:  # of elimination, which finds no state that is allowed
+            return -np.inf, ""
         except UndirectedError as error:
             why.append(str(error))
     return None, why[0]
