@@ -47,3 +47,47 @@ def test_names_of_another_network_are_refused(tmp_path):
         names.write_text(text)
         with pytest.raises(BadFile, match=r"w\.uai\.names\.json"):
             un.read_network(tmp_path / "w.uai")
+
+
+def test_names_and_words_come_back_as_they_were(tmp_path):
+    words = {
+        (0, 0): [("a", 1), ("b", 2)],
+        (0, (1, "x")): ["NaN", "Infinity", 2.5],
+        "NaN": [True, None],
+        1.5: ["only"],
+        "last": 3,
+    }
+    table = np.arange(1.0, 13.0).reshape(2, 3, 2)
+    scope = ((0, 0), (0, (1, "x")), "NaN")
+    net = un.markov_network(words, [(scope, table)])
+    un.write_network(tmp_path / "t.uai", net)
+    un.save(tmp_path / "t", net)
+    for back in (un.read_network(tmp_path / "t.uai"), un.load(tmp_path / "t")):
+        assert back.layout == net.layout
+        found = un.query(back, given={(0, 0): ("b", 2)})
+        wanted = table[1].sum(1) / table[1].sum()
+        assert found[0, (1, "x")]["Infinity"] == pytest.approx(wanted[1], abs=1e-5)
+
+
+def test_names_that_no_file_holds_are_told(tmp_path):
+    net = un.markov_network({frozenset("a"): 2}, {})
+    with pytest.raises(un.UndirectedError, match="a frozenset names a variable"):
+        un.write_network(tmp_path / "t.uai", net)
+    assert not (tmp_path / "t.uai").exists()
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1e3])
+def test_products_beyond_the_range_of_numbers_are_written(tmp_path, weight):
+    pairs = [((i, i + 1), [[weight, weight], [weight, 2 * weight]]) for i in range(400)]
+    net = un.markov_network([2] * 401, pairs)
+    un.write_network(tmp_path / "t.uai", net)
+    back = un.read_network(tmp_path / "t.uai")
+    value = un.solve(net, "pr").log_z
+    assert un.solve(back, "pr").log_z == pytest.approx(value, rel=1e-6)
+    assert un.query(back, given={1: 1})[0] == pytest.approx(un.query(net, given={1: 1})[0])
+
+
+def test_names_of_a_network_before_are_removed(tmp_path):
+    un.write_network(tmp_path / "t.uai", un.markov_network({"a": ["x", "y"]}, {"a": [1, 3]}))
+    un.write_network(tmp_path / "t.uai", un.Ising.create(1))
+    assert un.query(un.read_network(tmp_path / "t.uai")) == {0: {0: 0.5, 1: 0.5}}

@@ -9,9 +9,11 @@ import numpy as np
 
 from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
+from undirected.core.layout import Layout
+from undirected.core.numerics import HARD
 from undirected.core.potentials import Potentials, lowered
 from undirected.io.model_files import load_model, save_model
-from undirected.io.text import from_json, to_json
+from undirected.io.text import NOT_FINITE, from_json, to_json
 from undirected.io.uai import UaiModel, read_uai, write_uai
 from undirected.models import FactorGraph, markov_network
 
@@ -112,16 +114,19 @@ def write_network(path: str | Path, network: Any) -> None:
         {'coin': {'heads': 0.3, 'tails': 0.7}}
     """
     p, path = lowered("write_network", network), Path(path)
-    layout, place = p.layout, {v: i for i, v in enumerate(p.layout.order)}
+    words = _words(p.layout)
     write_uai(path, as_tables(p))
-    if layout.labels is not None:
-        words = {"names": list(layout.names), "states": [layout.labels.states[v] for v in place]}
-        with atomic_write(_beside(path)) as temporary:
-            temporary.write_text(to_json(words) + "\n", encoding="utf-8")
+    if words is None:
+        _beside(path).unlink(missing_ok=True)  # of a network that was there before
+        return
+    with atomic_write(_beside(path)) as temporary:
+        temporary.write_text(to_json(words) + "\n", encoding="utf-8")
 
 
 MOST_ENTRIES = 2**20
 """Entries of one table of a file."""
+MOST_LOG = 700.0
+"""Logarithm of the largest and least number of a file."""
 
 
 def as_tables(p: Potentials) -> UaiModel:
@@ -135,9 +140,24 @@ def as_tables(p: Potentials) -> UaiModel:
                 kept = tuple(slice(None) if v >= 0 else group.idle for v in scope)
                 scopes.append(tuple(place[int(v)] for v in scope if v >= 0))
                 logs.append(np.asarray(table, np.float64)[kept])
-    tables = tuple(np.exp(np.minimum(table, 700.0)) for table in logs)
+    tables = tuple(np.exp(table) for table in _in_range(logs))
     counts = tuple(int(layout.variables.states[v]) for v in layout.order)
     return UaiModel(counts, tuple(scopes), tables)
+
+
+def _in_range(logs: list[np.ndarray]) -> list[np.ndarray]:
+    """The same product of tables with largest entries that are numbers: all tables share it."""
+    tops = np.array([table.max() for table in logs])
+    tops[tops < -HARD] = 0.0  # a table that forbids everything goes on doing so
+    if (np.abs(tops) <= MOST_LOG).all():
+        return logs
+    share = float(tops.sum()) / len(logs)
+    if abs(share) > MOST_LOG:
+        raise UndirectedError(
+            f"network: each of its tables would have entries of about e^{share:.0f}, which is no "
+            "number; take a constant off its energy"
+        )
+    return [table - top + share for table, top in zip(logs, tops, strict=True)]
 
 
 def _unary_tables(
@@ -155,6 +175,38 @@ def _unary_tables(
     return scopes, logs
 
 
+def _words(layout: Layout) -> dict[str, list[Any]] | None:
+    """The names of variables and states as JSON; None where there are none."""
+    if layout.labels is None:
+        return None
+    states = [layout.labels.states[v] for v in layout.order]
+    own = [None if words is None else list(map(_spelled, words)) for words in states]
+    return {"names": list(map(_spelled, layout.names)), "states": own}
+
+
+def _spelled(word: Any) -> Any:
+    """A name or the word for a state as JSON, which has no tuples and takes "NaN" for a number."""
+    word = word.item() if isinstance(word, np.generic) else word
+    if isinstance(word, tuple):
+        return {"tuple": list(map(_spelled, word))}
+    if isinstance(word, str) and word in NOT_FINITE:
+        return {"str": [word[0], word[1:]]}
+    if word is None or isinstance(word, str | bool | int | float):
+        return word
+    raise UndirectedError(
+        f"write_network: a {type(word).__name__} names a variable or a state: {word!r:.40}; a file "
+        "holds text, numbers, None and tuples of them: give others such names first"
+    )
+
+
+def _meant(word: Any) -> Any:
+    """What `_spelled` had of a name or word."""
+    if not isinstance(word, dict):
+        return word
+    ((kind, parts),) = word.items()
+    return {"tuple": tuple, "str": "".join}[kind](map(_meant, parts))
+
+
 def _beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.names.json")
 
@@ -166,7 +218,8 @@ def _names(path: Path, found: UaiModel) -> dict[Hashable, Any] | None:
         return None
     try:
         words = from_json(beside.read_text(encoding="utf-8"))
-        named = dict(zip(words["names"], words["states"], strict=True))
+        own = [None if states is None else list(map(_meant, states)) for states in words["states"]]
+        named = dict(zip(map(_meant, words["names"]), own, strict=True))
         pairs = zip(found.cardinalities, named.values(), strict=False)
         counts = [k if states is None else len(states) for k, states in pairs]
     except (ValueError, TypeError, KeyError) as error:
@@ -177,4 +230,4 @@ def _names(path: Path, found: UaiModel) -> dict[Hashable, Any] | None:
             "remove it, or write both again"
         )
     sizes = zip(named.items(), found.cardinalities, strict=True)
-    return {name: k if states is None else list(states) for (name, states), k in sizes}
+    return {name: k if states is None else states for (name, states), k in sizes}
