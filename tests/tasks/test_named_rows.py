@@ -112,3 +112,50 @@ def test_single_values_by_name_are_told_where_they_belong(rows):
 def test_a_word_that_a_variable_does_not_have_is_named():
     with pytest.raises(UndirectedError, match="evaluate: variable 'b' has no state 'w'"):
         un.evaluate(network(), {"b": ["x", "w"]})
+
+
+ASKED = {
+    "query": un.query,
+    "evaluate": un.evaluate,
+    "fit": un.fit,
+    "learn_network": lambda _, data: un.learn_network(data),
+}
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_queries_that_did_not_run_are_told_to_be_collected(verb):
+    lazy = pytest.importorskip("polars").LazyFrame({"a": [0, 1], "b": ["x", "z"]})
+    models = [network()] if verb == "learn_network" else [network(), un.Ising.create(2)]
+    for model in models:
+        with pytest.raises(UndirectedError, match=r"LazyFrame, .*; pass data\.collect\(\)"):
+            ASKED[verb](model, lazy)
+
+
+@pytest.mark.parametrize("verb", ASKED)
+def test_two_columns_of_one_name_are_refused(verb):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame([[0, 1, "x"], [1, 1, "z"]], columns=["a", "a", "b"])
+    with pytest.raises(UndirectedError, match=f"{verb}: 3 columns, .* several are called 'a'"):
+        ASKED[verb](network(), table)
+
+
+@pytest.mark.parametrize("column", [[[0], [1]], np.array([[0, 1], [1, 0]])])
+def test_entries_that_are_no_states_are_refused(column):
+    for verb, ask in ASKED.items():
+        with pytest.raises(UndirectedError, match=f"{verb}: column 'a' has the entry .*one state"):
+            ask(network(), {"a": column})
+
+
+def test_states_of_categoricals_are_those_declared():
+    words, seen = ["z", "y", "x"], ["x", "z"] * 20
+    tables = [{"b": pytest.importorskip("pandas").Categorical(seen, words), "a": [0, 1] * 20}]
+    polars = pytest.importorskip("polars")
+    tables.append(polars.DataFrame({"b": polars.Series(seen, dtype=polars.Enum(words))}))
+    for table in tables:
+        for method in ("chow-liu", "pseudo-likelihood"):
+            net = un.learn_network(table, method)
+            found = un.query(net)["b"]
+            assert list(found) == words
+            assert 0 <= found["y"] < 0.01 and found["x"] == pytest.approx(0.5, abs=0.01)
+    seen_alone = polars.DataFrame({"b": polars.Series(seen, dtype=polars.Categorical)})
+    assert list(un.query(un.learn_network(seen_alone))["b"]) == ["x", "z"]

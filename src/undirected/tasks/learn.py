@@ -29,8 +29,8 @@ from undirected.learning import (
 from undirected.learning import fit as run_fit
 from undirected.models import FactorGraph
 from undirected.tasks.choose import kernel_for
+from undirected.tasks.named_columns import has_names
 from undirected.tasks.network_data import (
-    has_names,
     states_by_name,
     states_of_units,
     unit_table,

@@ -1,6 +1,6 @@
 """Data about the variables of a discrete network as states by number, -1 where one is missing."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,51 +8,10 @@ from jaxtyping import Float, Int
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, marginals
+from undirected.tasks.named_columns import columns, declared_states, has_names
 from undirected.tasks.rows import visible_rows
 
 Rows = Int[np.ndarray, "rows variables"]
-
-
-def has_names(data: Any) -> bool:
-    """Whether data are columns by name: a mapping, or a table of pandas, polars or Arrow."""
-    return hasattr(data, "__getitem__") and _names(data) is not None
-
-
-def _names(data: Any) -> Any:
-    """The names of columns; None where there are none."""
-    if hasattr(data, "keys"):
-        return data.keys()
-    return getattr(data, "column_names", getattr(data, "columns", None))
-
-
-def columns(caller: str, data: Any) -> dict[Hashable, list[Any]]:
-    """Columns of one length by name, None where an entry is missing."""
-    if not has_names(data):
-        raise UndirectedError(
-            f"{caller}: data are a {type(data).__name__}; pass {{name: column}} or a data frame"
-        )
-    if any(isinstance(data[x], str) or not isinstance(data[x], Iterable) for x in _names(data)):
-        raise UndirectedError(
-            f"{caller}: data are single values by name; pass {{name: column}}, each column a list, "
-            "or what is known of one row as `given`"
-        )
-    found = {name: [_cell(x) for x in data[name]] for name in _names(data)}
-    lengths = {len(own) for own in found.values()}
-    if len(lengths) != 1 or lengths == {0}:
-        told = {name: len(own) for name, own in list(found.items())[:4]}
-        raise UndirectedError(
-            f"{caller}: columns have lengths {told}; pass columns of one length above 0"
-        )
-    return found
-
-
-def _cell(x: Any) -> Any:
-    """A plain value; None for None, NaN, a masked cell and what else stands for nothing."""
-    x = x.item() if isinstance(x, np.generic) else x.as_py() if hasattr(x, "as_py") else x
-    try:
-        return None if x is None or x is np.ma.masked or bool(x != x) else x
-    except (TypeError, ValueError):  # pandas.NA has no truth value
-        return None
 
 
 def states_by_name(caller: str, layout: Layout, data: Any) -> Rows:
@@ -86,13 +45,17 @@ def states_of_units(caller: str, layout: Layout, data: Any) -> Rows | None:
 
 
 def declared(caller: str, data: Any) -> tuple[dict[Hashable, list[Hashable]], Rows]:
-    """The states that the columns of data have, sorted, and the rows by their numbers."""
+    """The states of the columns of data, and the rows by their numbers.
+
+    They are those that a categorical column was declared with, elsewhere the entries, sorted.
+    """
     found = columns(caller, data)
     words: dict[Hashable, list[Hashable]] = {}
     rows = np.full((len(next(iter(found.values()))), len(found)), -1)
     for i, (name, column) in enumerate(found.items()):
-        words[name] = _sorted(set(column) - {None})
-        if not words[name]:
+        seen = set(column) - {None}
+        words[name] = declared_states(data[name]) or _sorted(seen)
+        if not seen:
             raise UndirectedError(f"{caller}: column {name!r} has no entries; leave it out")
         number = {x: k for k, x in enumerate(words[name])}
         rows[:, i] = [-1 if x is None else number[x] for x in column]

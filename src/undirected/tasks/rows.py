@@ -13,6 +13,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import observe, potentials
 from undirected.core.table_units import TableUnits
+from undirected.tasks.named_columns import check_collected
 
 
 def visible_rows(
@@ -22,6 +23,7 @@ def visible_rows(
 
     `grey` allows values between 0 and 1 for binary units: probabilities of a one.
     """
+    check_collected(caller, rows)
     try:
         found = np.asarray(unmasked(rows), np.float32)
     except (TypeError, ValueError) as error:
@@ -81,6 +83,7 @@ def unit_rows(
 
     NaN stays NaN. A model with columns is one that has `table`, as `MixedRBM` does.
     """
+    check_collected(caller, rows)
     if has_columns(model):
         return model.table.to_units(rows, caller)
     return visible_rows(caller, model.layout, rows, grey)
