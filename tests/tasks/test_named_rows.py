@@ -159,3 +159,46 @@ def test_states_of_categoricals_are_those_declared():
             assert 0 <= found["y"] < 0.01 and found["x"] == pytest.approx(0.5, abs=0.01)
     seen_alone = polars.DataFrame({"b": polars.Series(seen, dtype=polars.Categorical)})
     assert list(un.query(un.learn_network(seen_alone))["b"]) == ["x", "z"]
+
+
+def one_rows():
+    """What is known of a row with b = x and a hole for c, as people hold such rows."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    row = {"c": None, "b": "x"}
+    table = pandas.DataFrame([row])
+    series = [pandas.Series(row), pandas.Series({"b": "x"}), table.iloc[0]]
+    return [*series, table, polars.DataFrame(row)]
+
+
+def test_a_row_of_a_table_is_evidence():
+    net, wanted = network(), un.query(network(), given={"b": "x"})
+    for row in one_rows():
+        assert un.query(net, given=row) == wanted
+        assert set(un.sample(net, 5, given=row, seed=0)["b"]) == {"x"}
+        assert un.solve(net, "map", given=row).state["b"] == "x"
+    table = pytest.importorskip("pandas").DataFrame(ROWS)
+    for ask in (un.query, un.solve):
+        with pytest.raises(UndirectedError, match="`given` has 4 rows; pass one"):
+            ask(net, given=table)
+    twice = pytest.importorskip("pandas").Series(["x", "z"], index=["b", "b"])
+    with pytest.raises(UndirectedError, match="pass each name once"):
+        un.query(net, given=twice)
+    model = un.MixedRBM.create({"ill": "binary", "age": "real"}, 2, seed=0)
+    row = pytest.importorskip("pandas").Series({"age": 0.5})
+    assert un.query(model, given=row) == un.query(model, given={"age": 0.5})
+
+
+def test_numbered_columns_go_by_their_numbers():
+    pandas = pytest.importorskip("pandas")
+    model = un.Ising.from_spins([1.0, 2.0], [0.1, 0.2, 0.3], un.graph.chain(3))
+    table = pandas.DataFrame({2: [0.0, 1.0], 0: [1.0, 1.0], 1: [1.0, 0.0]})
+    rows = np.array([[1, 1, 0], [1, 0, 1.0]])
+    wanted = un.evaluate(model, rows).log_likelihood.rows
+    assert un.evaluate(model, table).log_likelihood.rows == pytest.approx(wanted)
+    hidden = table.assign(**{"2": np.nan}).drop(columns=2).rename(columns={"2": 2})[[2, 0, 1]]
+    rows[:, 2] = np.nan
+    np.testing.assert_allclose(un.query(model, hidden), un.query(model, rows), atol=1e-6)
+    assert un.query(model, given=hidden.iloc[0]) == un.query(model, given=rows[0])
+    other = table.set_axis(["x", "y", "z"], axis=1)  # names that say nothing: by position
+    found = un.evaluate(model, other).log_likelihood.rows
+    assert found == pytest.approx(un.evaluate(model, other.to_numpy()).log_likelihood.rows)

@@ -1,7 +1,7 @@
 """Columns by name out of mappings and the tables of other libraries, which are not imported."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,45 @@ def _cell(caller: str, name: Hashable, x: Any) -> Any:
         return None if x is None or bool(x != x) else x
     except (TypeError, ValueError):  # pandas.NA has no truth value
         return None
+
+
+def known_by_name(caller: str, given: Any) -> Any:
+    """One row of a table as `{name: value}` of what is known of it; anything else as it is."""
+    if isinstance(given, Mapping):
+        return given
+    if is_series(given):
+        names, row = list(given.index), list(given)
+        if len(set(names)) < len(names):
+            raise UndirectedError(
+                f"{caller}: the labels of `given` are {names!r:.60}, of which several are one; "
+                "pass each name once"
+            )
+        cells = {name: _cell(caller, name, x) for name, x in zip(names, row, strict=True)}
+    elif has_names(given):
+        found = columns(caller, given)
+        cells = {name: column[0] for name, column in found.items()}
+        count = len(next(iter(found.values())))
+        if count != 1:
+            raise UndirectedError(f"{caller}: `given` has {count} rows; pass one")
+    else:
+        return given
+    return {name: x for name, x in cells.items() if x is not None}
+
+
+def is_series(data: Any) -> bool:
+    """Whether data are values with labels, as a row or a column of pandas is."""
+    return all(hasattr(data, name) for name in ("index", "items", "dtype", "iloc"))
+
+
+def in_order(rows: Any) -> Any:
+    """A table or row of pandas whose labels are 0, 1, ... in that order; anything else as it is."""
+    if not hasattr(rows, "iloc"):
+        return rows
+    labels = list(rows.index if is_series(rows) else rows.columns)
+    numbers = list(range(len(labels)))
+    if labels == numbers or set(labels) != set(numbers):
+        return rows
+    return rows.loc[numbers] if is_series(rows) else rows[numbers]
 
 
 def declared_states(column: Any) -> list[Any] | None:

@@ -120,7 +120,8 @@ def query(
         rows: a table over the visible units (rows, v), NaN where an entry is asked for; of a
             network columns by name as `fit` takes them, None where an entry is asked for, and one
             without a column is asked for in all rows.
-        given: without rows, one question by names: `{variable: state}`, or a row with NaN.
+        given: without rows, one question by names: `{variable: state}`, one row of a data frame
+            (what is missing there is asked for), or a row with NaN.
         method: "bp" (belief propagation), "mf" (mean field), "exact", "gibbs", "map" (the most
             probable joint completion: for one question exact where that is cheap, elsewhere by
             max-product, which may miss it; `un.solve` says whether its state is proved), an

@@ -13,7 +13,7 @@ from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import observe, potentials
 from undirected.core.table_units import TableUnits
-from undirected.tasks.named_columns import check_collected
+from undirected.tasks.named_columns import check_collected, in_order, known_by_name
 
 
 def visible_rows(
@@ -21,11 +21,12 @@ def visible_rows(
 ) -> Float[np.ndarray, "rows v"]:
     """Rows over the visible units, NaN where an entry is not known; one row may be flat.
 
+    Labels of pandas that are the numbers of the units say which is which, in any order.
     `grey` allows values between 0 and 1 for binary units: probabilities of a one.
     """
     check_collected(caller, rows)
     try:
-        found = np.asarray(unmasked(rows), np.float32)
+        found = np.asarray(unmasked(in_order(rows)), np.float32)
     except (TypeError, ValueError) as error:
         raise UndirectedError(
             f"{caller}: rows are no table of numbers ({error}); pass an array, NaN for what is "
@@ -131,9 +132,14 @@ def _check_one_hot(caller: str, block: Block, part: Float[np.ndarray, "rows size
 
 
 def evidence_row(caller: str, layout: Layout, given: Any) -> Float[np.ndarray, " v"]:
-    """One row of visible units from `{variable: state}`, a row with NaN, or None."""
+    """One row of visible units from `{variable: state}`, a row with NaN, or None.
+
+    Where variables have names, a row of a data frame goes by its labels.
+    """
     if given is None:
         return np.full(layout.n_visible, np.nan, np.float32)
+    if layout.labels is not None:
+        given = known_by_name(caller, given)
     if not isinstance(given, Mapping):
         rows = visible_rows(caller, layout, given)
         if len(rows) != 1:
@@ -158,6 +164,8 @@ def evidence_units(caller: str, model: Any, given: Any) -> Float[np.ndarray, " v
         return evidence_row(caller, model.layout, given)
     table: TableUnits = model.table
     cells = np.full(len(table), np.nan, np.float32)
+    if table.names is not None:
+        given = known_by_name(caller, given)
     if given is not None and not isinstance(given, Mapping):
         cells = given
     for name, value in given.items() if isinstance(given, Mapping) else ():

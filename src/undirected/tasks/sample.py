@@ -43,7 +43,8 @@ def sample(
     Args:
         model: any model that can be sampled.
         count: number of samples.
-        given: what is known: `{variable: state}` by names, or a row with NaN for the rest.
+        given: what is known: `{variable: state}` by names, one row of a data frame, or a row with
+            NaN for the rest.
         sweeps: steps of every chain, from a random start.
         kernel: how chains move; by default what `un.choose_sampler` says.
         key: of all draws.

@@ -21,6 +21,7 @@ from undirected.inference.networks.low_degree import eliminate_low_degree
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import Inconsistent, simplify
 from undirected.io.uai import UaiModel, read_uai
+from undirected.tasks.named_columns import known_by_name
 
 TASKS = ("mar", "pr", "map", "mmap")
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -102,7 +103,7 @@ def solve(
     net: Any,
     task: str = "mar",
     *,
-    given: Mapping[Any, Any] | None = None,
+    given: Any = None,
     maximise: Iterable[Any] = (),
     seconds: float = 20.0,
     memory: int | str = "4G",
@@ -119,7 +120,7 @@ def solve(
             `io.uai.read_uai` gives, or the path of a UAI file.
         task: "mar" (all marginals), "pr" (log Z), "map" (a most probable state) or "mmap" (a most
             probable state of the variables in `maximise`, the others being summed out).
-        given: evidence, `{variable: state}`, by names.
+        given: evidence, `{variable: state}`, by names; or a row of a data frame.
         maximise: the variables of the task "mmap".
         seconds: when the answer has to be there at the latest.
         memory: bytes for tables, as a number or such as "500M" or "4G"; never more than 80 % of
@@ -148,7 +149,7 @@ def solve(
     network, names, words = _named(net)
     spare = RESERVE + PER_VARIABLE * len(names)
     budget = Budget(start + max(seconds - spare, 0.5 * seconds), room, seed)
-    known = _evidence(names, words, given or {})
+    known = _evidence(names, words, {} if given is None else known_by_name("solve", given))
     asked = _maximised(task, names, maximise)
     found = _outcome(network, task, known, asked, budget)
     return _solution(task, names, words, found, asked, time.monotonic() - start)
@@ -254,7 +255,8 @@ def _evidence(
     """Evidence by numbers."""
     if not isinstance(given, Mapping):
         raise UndirectedError(
-            f"solve: given is a {type(given).__name__}; pass a dictionary {{variable: state}}"
+            f"solve: given is a {type(given).__name__}; pass a dictionary {{variable: state}}, or "
+            "a row of a data frame"
         )
     known = {}
     for name, state in given.items():
