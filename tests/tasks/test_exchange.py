@@ -92,6 +92,26 @@ def test_pgmpy_networks_give_the_same_answers():
         un.from_pgmpy(types.SimpleNamespace(get_factors=lambda: [rain, other]))
 
 
+@pytest.mark.parametrize("given", [None, 5, "net.bif", np.eye(2), {"a": 1}, networkx.Graph])
+@pytest.mark.parametrize("read", [un.from_networkx, un.from_bqm, un.from_pgmpy])
+def test_what_is_no_model_of_the_library_is_told(read, given):
+    kind = given.__name__ if isinstance(given, type) else type(given).__name__
+    with pytest.raises(un.UndirectedError, match=rf"{read.__name__}: got .* {kind}; pass a"):
+        read(given)
+
+
+@pytest.mark.parametrize("value", ["strong", None, float("nan")])
+def test_weights_that_are_no_numbers_are_told(value):
+    graph = networkx.Graph()
+    graph.add_edge("a", "b", weight=value)
+    with pytest.raises(un.UndirectedError, match=r"the weight of \('a', 'b'\) is .*a finite"):
+        un.from_networkx(graph)
+    graph.add_edge("a", "b", weight=1.0)
+    graph.add_node("a", bias=value)
+    with pytest.raises(un.UndirectedError, match="the bias of 'a' is .*wanted a finite"):
+        un.from_networkx(graph)
+
+
 def test_draws_for_arviz():
     pytest.importorskip("arviz")
     model = un.Ising.create(3)

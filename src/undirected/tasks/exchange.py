@@ -42,13 +42,21 @@ def from_networkx(graph: Any, weight: str = "weight", bias: str = "bias") -> Fac
         >>> un.query(un.from_networkx(graph), given={"rain": 1})
         {'umbrella': {0: 0.1192029, 1: 0.8807971}}
     """
+    wanted = "an undirected networkx.Graph"
+    _check_kind("from_networkx", graph, wanted, "is_directed", "is_multigraph", "nodes", "edges")
     if graph.is_directed() or graph.is_multigraph():
         raise UndirectedError(
             "from_networkx: the graph is directed or has parallel edges; pass an undirected, "
             "simple one, as networkx.Graph(graph) makes it"
         )
-    linear = {node: -float(data.get(bias, 0.0)) for node, data in graph.nodes(data=True)}
-    pairs = {(a, b): -float(data.get(weight, 1.0)) for a, b, data in graph.edges(data=True)}
+    linear = {
+        node: -_number(f"from_networkx: the {bias} of {node!r:.40}", data.get(bias, 0.0))
+        for node, data in graph.nodes(data=True)
+    }
+    pairs = {
+        (a, b): -_number(f"from_networkx: the {weight} of {(a, b)!r:.40}", data.get(weight, 1.0))
+        for a, b, data in graph.edges(data=True)
+    }
     loops = [a for a, b in pairs if a == b]
     if loops:
         raise UndirectedError(
@@ -100,6 +108,8 @@ def from_bqm(bqm: Any) -> FactorGraph:
         >>> un.query(un.from_bqm(bqm))
         {'a': {-1: 0.1192029, 1: 0.8807971}}
     """
+    wanted = "a dimod.BinaryQuadraticModel"
+    _check_kind("from_bqm", bqm, wanted, "linear", "quadratic", "offset", "vartype")
     vartype = getattr(bqm.vartype, "name", str(bqm.vartype))
     if vartype not in ("SPIN", "BINARY"):
         raise UndirectedError(f"from_bqm: the vartype is {vartype!r}; wanted SPIN or BINARY")
@@ -155,6 +165,9 @@ def from_pgmpy(network: Any) -> FactorGraph:
         >>> un.query(un.from_pgmpy(types.SimpleNamespace(get_factors=lambda: [table])))
         {'coin': {'heads': 0.3, 'tails': 0.7}}
     """
+    if not hasattr(network, "get_cpds"):
+        wanted = "a discrete Bayesian or Markov network of pgmpy"
+        _check_kind("from_pgmpy", network, wanted, "get_factors")
     cpds = network.get_cpds() if hasattr(network, "get_cpds") else None
     tables = cpds if cpds is not None else network.get_factors()
     tables = [table.to_factor() if hasattr(table, "to_factor") else table for table in tables]
@@ -174,6 +187,26 @@ def from_pgmpy(network: Any) -> FactorGraph:
                 )
         factors.append((tuple(names), values))
     return markov_network(states, factors)
+
+
+def _check_kind(caller: str, model: Any, wanted: str, *offered: str) -> None:
+    """Refuse what lacks something that such models offer."""
+    lacks = [name for name in offered if not hasattr(model, name)]
+    if isinstance(model, type) or lacks:
+        kind = type(model).__name__
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
+        raise UndirectedError(f"{caller}: got {what}; pass {wanted}")
+
+
+def _number(what: str, value: Any) -> float:
+    """A finite number."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = np.nan
+    if not np.isfinite(found):
+        raise UndirectedError(f"{what} is {value!r:.40}; wanted a finite number")
+    return found
 
 
 def as_pairwise(caller: str, model: Any, names: Sequence[Hashable] | None = None) -> Pairwise:
