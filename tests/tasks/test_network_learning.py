@@ -128,3 +128,29 @@ def test_a_learned_network_answers_as_the_data(method) -> None:
     found = un.query(net, given={"a": 1})["b"]["yes"]
     assert found == pytest.approx(b[a == 1].mean(), abs=1e-3)
     assert un.query(net)["c"][2] == pytest.approx((seen["c"] == 2).mean(), abs=1e-3)
+
+
+RNG = np.random.default_rng(0)
+NO_STATES = {
+    "real": (RNG.normal(size=100), "has 100 different real numbers: cut it into intervals"),
+    "holes": ([*RNG.normal(size=98), None, np.nan], "has 98 different real numbers"),
+    "id": (
+        [f"p{i}" for i in range(100)],
+        "has a value of its own in each of 100 rows, .*: leave it",
+    ),
+    "counted": (list(range(100)), "has a value of its own in each of 100 rows"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_STATES)
+def test_columns_that_are_no_states_are_refused(kind):
+    column, told = NO_STATES[kind]
+    with pytest.raises(un.UndirectedError, match=f"learn_network: column 'x' {told}"):
+        un.learn_network({"a": [0, 1] * 50, "x": column})
+
+
+def test_few_numbers_with_fractions_are_states_and_so_are_declared_ones():
+    net = un.learn_network({"a": [0, 1] * 50, "stars": [0.5, 1.0, 1.5, 2.5] * 25})
+    assert list(un.query(net)["stars"]) == [0.5, 1.0, 1.5, 2.5]
+    own = pytest.importorskip("pandas").Categorical(range(6))
+    assert list(un.query(un.learn_network({"x": own}))["x"]) == list(range(6))

@@ -12,6 +12,8 @@ from undirected.tasks.named_columns import columns, declared_states, has_names
 from undirected.tasks.rows import visible_rows
 
 Rows = Int[np.ndarray, "rows variables"]
+FEW, LEAST = 20, 5
+"""Different numbers with fractions that may be states; rows from which on an id is told."""
 
 
 def states_by_name(caller: str, layout: Layout, data: Any) -> Rows:
@@ -53,13 +55,29 @@ def declared(caller: str, data: Any) -> tuple[dict[Hashable, list[Hashable]], Ro
     words: dict[Hashable, list[Hashable]] = {}
     rows = np.full((len(next(iter(found.values()))), len(found)), -1)
     for i, (name, column) in enumerate(found.items()):
-        seen = set(column) - {None}
-        words[name] = declared_states(data[name]) or _sorted(seen)
+        seen, own = set(column) - {None}, declared_states(data[name])
+        if own is None:
+            _check_states(caller, name, column, seen)
+        words[name] = own or _sorted(seen)
         if not seen:
             raise UndirectedError(f"{caller}: column {name!r} has no entries; leave it out")
         number = {x: k for k, x in enumerate(words[name])}
         rows[:, i] = [-1 if x is None else number[x] for x in column]
     return words, rows
+
+
+def _check_states(caller: str, name: Hashable, column: list[Any], seen: set[Any]) -> None:
+    """Refuse entries that can hardly be states: real numbers, and a value of its own a row."""
+    there, why = sum(x is not None for x in column), ""
+    if len(seen) > FEW and any(isinstance(x, float) and not x.is_integer() for x in seen):
+        why = f"{len(seen):,} different real numbers: cut it into intervals"
+    elif len(seen) == there >= LEAST:
+        why = f"a value of its own in each of {there:,} rows, as an id has: leave it out"
+    if why:
+        raise UndirectedError(
+            f"{caller}: column {name!r:.40} has {why}, or declare its states by a categorical "
+            "column of pandas or an Enum of polars"
+        )
 
 
 def _sorted(words: set[Any]) -> list[Any]:
