@@ -36,3 +36,9 @@ def test_every_row_of_nothing_is_impossible(method):
     found = un.evaluate(contradictory(2), rows, **options)
     assert found.log_z.value == -np.inf and found.impossible == 3
     assert found.log_likelihood.mean == -np.inf and found.pseudo_log_likelihood is None
+
+
+def test_a_question_about_nothing_says_that_no_state_is_allowed():
+    for states, method in ((2, "auto"), (3, "exact")):
+        with pytest.raises(un.UndirectedError, match="the model forbids every state"):
+            un.query(contradictory(states), method=method)

@@ -202,3 +202,16 @@ def test_numbered_columns_go_by_their_numbers():
     other = table.set_axis(["x", "y", "z"], axis=1)  # names that say nothing: by position
     found = un.evaluate(model, other).log_likelihood.rows
     assert found == pytest.approx(un.evaluate(model, other.to_numpy()).log_likelihood.rows)
+
+
+def test_a_row_that_is_forbidden_is_told_in_words():
+    words = {"a": 2, "n": [5, 3, 9], "b": ["x", "y"]}
+    net = un.markov_network(words, {("a", "b"): [[1, 1], [1, 0]], ("n", "b"): np.ones((3, 2))})
+    table = {"a": [0, 1], "b": ["x", "y"], "n": [5, None]}
+    with pytest.raises(UndirectedError, match="the row of states a=1, b='y' has probability 0"):
+        un.fit(net, table)
+    for method in ("auto", "exact", "gibbs"):
+        with pytest.raises(UndirectedError, match=r"row 1 \(a=1, b='y'\)"):
+            un.query(net, table, method=method, seed=0)
+    with pytest.raises(UndirectedError, match=r"row 0 \(a=1, n=9, b='y'\)"):
+        un.query(net, given={"b": "y", "a": 1, "n": 9})

@@ -14,6 +14,8 @@ from undirected.tasks.rows import visible_rows
 Rows = Int[np.ndarray, "rows variables"]
 FEW, LEAST = 20, 5
 """Different numbers with fractions that may be states; rows from which on an id is told."""
+MOST_TOLD = 8
+"""Variables of a row that an error tells."""
 
 
 def states_by_name(caller: str, layout: Layout, data: Any) -> Rows:
@@ -85,6 +87,16 @@ def _sorted(words: set[Any]) -> list[Any]:
         return sorted(words)
     except TypeError:  # of different types
         return sorted(words, key=lambda x: (type(x).__name__, str(x)))
+
+
+def row_in_words(layout: Layout, states: Int[np.ndarray, " variables"]) -> str:
+    """What is known of one row, as `name=state` in the order of answers, cut off where it is long.
+
+    States are by number, -1 where one is missing.
+    """
+    pairs = zip(layout.order, layout.names, strict=True)
+    known = [f"{x}={layout.states_of(v)[states[v]]!r:.40}" for v, x in pairs if states[v] >= 0]
+    return ", ".join(known[:MOST_TOLD]) + (", ..." if len(known) > MOST_TOLD else "")
 
 
 def unit_table(layout: Layout, rows: Rows) -> Float[np.ndarray, "rows v"]:

@@ -12,11 +12,11 @@ from undirected.core.errors import UndirectedError
 from undirected.core.numerics import HARD
 from undirected.factors import MixedTables, Tables
 from undirected.inference.elimination import table_list
-from undirected.inference.networks.likelihood import Likelihood
+from undirected.inference.networks.likelihood import Forbidden, Likelihood
 from undirected.learning import FitResult
 from undirected.learning.edges import chow_liu_edges, greedy_edges
 from undirected.models import FactorGraph, markov_network
-from undirected.tasks.network_data import Rows, declared
+from undirected.tasks.network_data import Rows, declared, row_in_words
 
 ITERATIONS = 500
 """Steps of L-BFGS at most."""
@@ -148,7 +148,10 @@ def fit_exactly(
     noise = np.random.default_rng(seed).normal(0, NOISE, len(own.start)) if hidden.any() else 0.0
     settings = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-7}
     start = np.where(own.free, own.start + noise, 0.0)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=settings)
+    try:
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options=settings)
+    except Forbidden as error:
+        raise Forbidden(error.row, row_in_words(graph.layout, error.row)) from None
     last = [{"step": float(i), **row} for i, row in enumerate(history)]
     model = own.graph_of(found.x)
     stopped = "converged" if found.status == 0 else "steps"

@@ -31,7 +31,7 @@ from undirected.tasks.choose import check_model, kernel_for
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.few_missing import answer_few, few_missing, takes_few
-from undirected.tasks.network_data import units_of
+from undirected.tasks.network_data import row_in_words, states_of_units, units_of
 from undirected.tasks.rows import (
     check_whole,
     clamped_start,
@@ -206,11 +206,24 @@ def answer_rows(
         found = _answer_by(model, values, method, progress, options)
     if (found.status == Status.INFEASIBLE).any() and not isinstance(method, Inference):
         row = int(np.flatnonzero(found.status == Status.INFEASIBLE)[0])
+        if np.isnan(values[row]).all():
+            raise NotFinite(
+                "query: nothing is known, and the model forbids every state; correct its zeros"
+            )
         raise NotFinite(
-            f"query: what is known in row {row} contradicts itself: no state of the model agrees "
-            "with it"
+            f"query: what is known in row {row}{_words(model, values[row])} contradicts itself: no "
+            "state of the model agrees with it"
         )
     return found
+
+
+def _words(model: Any, row: Float[np.ndarray, " v"]) -> str:
+    """What is known of a row in brackets, where variables have names."""
+    if model.layout.labels is None:
+        return ""
+    states = states_of_units("query", model.layout, row)
+    told = "" if states is None else row_in_words(model.layout, states[0])
+    return f" ({told})" if told else ""
 
 
 def _few_and_others(
@@ -408,9 +421,10 @@ def _by_chains(
     size = 400 * model.layout.n
     means, variance, lost = map_rows(answer, values, size, budget=budget, progress=progress)
     if lost is not None and lost.any():
+        row = int(np.argmax(lost))
         raise UndirectedError(
-            f"query: the chain of row {np.argmax(lost)} came to no state that the model allows: "
-            "what is known there may contradict itself; method 'exact' can tell"
+            f"query: the chain of row {row}{_words(model, values[row])} came to no state that the "
+            "model allows: what is known there may contradict itself; method 'exact' can tell"
         )
     settled = np.full(len(values), int(Status.CONVERGED))
     std = None if variance is None else np.sqrt(np.where(np.isnan(values), variance, 0.0))

@@ -28,6 +28,17 @@ CHUNK = 2**21
 """The same for all rows that are worked on at once."""
 
 
+class Forbidden(NotFinite):
+    """A row of states has probability 0 under the zeros of a network."""
+
+    def __init__(self, row: Int[np.ndarray, " variables"], told: str = "") -> None:
+        self.row = row
+        super().__init__(
+            f"likelihood: the row of states {told or row.tolist()!s:.200} has probability 0 under "
+            "the zeros of the network; remove the row, or the zero"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Pattern:
     """Different rows that show the same variables, and how many there are of each.
@@ -144,18 +155,14 @@ class Likelihood:
         """The mean log-likelihood of a row, and its derivatives by the entries of all tables.
 
         Raises:
-            NotFinite: a row has probability 0 whatever the finite entries are.
+            Forbidden: a row has probability 0 whatever the finite entries are.
         """
         (log_z,), under_model = expected(self.free, tables)
         total, seen = 0.0, [np.zeros(table.shape) for table in tables]
         for pattern in self.patterns:
             own, counts = expected(pattern, tables)
             if not np.isfinite(own).all():
-                row = pattern.rows[int(np.isfinite(own).argmin())]
-                raise NotFinite(
-                    f"likelihood: the row of states {row.tolist()!s:.200} has probability 0 under "
-                    "the zeros of the network; remove the row, or the zero"
-                )
+                raise Forbidden(pattern.rows[int(np.isfinite(own).argmin())])
             total += float(own @ pattern.weight)
             for sums, count in zip(seen, counts, strict=True):
                 sums += count
