@@ -130,3 +130,9 @@ def test_whole_numbers_are_not_taken_for_others_that_look_alike():
     with pytest.raises(un.UndirectedError, match="is none of the states"):
         column.encode(np.array([20240118.0]))
     assert column.encode(np.array([20240110.0, 20240120.0])).tolist() == [0, 1]
+
+
+def test_true_is_found_where_it_stands_first():
+    column = un.Column("a", "binary", ("True", "False"))
+    assert column.encode(np.array([True, False])).tolist() == [0.0, 1.0]
+    assert column.encode(np.array(["True", "False"])).tolist() == [0.0, 1.0]

@@ -24,10 +24,11 @@ from undirected.io.model_files import load_model
 from undirected.io.model_record import describe_model
 from undirected.io.tables import read_table, write_table
 from undirected.learning.column_mixture import ColumnMixture
-from undirected.models import ConditionalRBM, Potts
+from undirected.models import ConditionalRBM, FactorGraph, Potts
 from undirected.report.images import image_grid, readable_scale
 from undirected.tasks import answer_rows
 from undirected.tasks.conditional_columns import given_and_asked
+from undirected.tasks.network_data import network_schema, network_units
 from undirected.tasks.query import check_completion
 from undirected.tasks.rows import has_columns
 from undirected.tasks.table_model import TableModel
@@ -98,6 +99,8 @@ def saved_with(folder: Path, model: Any, extra: dict[str, Any]) -> Saved:
     """A model with the notes of its folder, each of the kind that it must be."""
     n = model.layout.n_visible
     schema = _schema(folder, model, extra.get("schema"))
+    if schema is None and not extra.get("names") and isinstance(model, FactorGraph):
+        schema = network_schema(model.layout)
     names = extra.get("names") or (schema and schema.names) or [f"x{i}" for i in range(n)]
     image, means, query = extra.get("image"), extra.get("means"), extra.get("query")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -136,6 +139,8 @@ def _schema(folder: Path, model: Any, found: Any) -> Schema | None:
     schema = Schema.from_json(found)
     if has_columns(model):
         suits = TableUnits.of(schema).kinds == model.table.kinds
+    elif isinstance(model, FactorGraph) and model.layout.labels is not None:
+        suits = network_units(model.layout, schema) is not None
     elif isinstance(model, Potts):
         suits = same_states(TableUnits.of(schema)).n_units == model.layout.n_visible
     else:

@@ -121,7 +121,7 @@ class Column:
         if not self.is_discrete:
             return self._standardised(array.astype(np.float64), place)
         if array.dtype.kind == "b" and self.kind == "binary":
-            return array.astype(np.float32)
+            return (array != (self.states[0].lower() == "true")).astype(np.float32)
         numbers = array.astype(np.float64)
         values, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         codes = [

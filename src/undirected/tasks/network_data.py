@@ -1,19 +1,24 @@
 """Data about the variables of a discrete network as states by number, -1 where one is missing."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from undirected.core.cells import as_word
+from undirected.core.columns import Column, Schema
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, marginals
+from undirected.core.table_units import TableUnits
 from undirected.tasks.named_columns import columns, declared_states, has_names
 from undirected.tasks.rows import visible_rows
 
 Rows = Int[np.ndarray, "rows variables"]
 FEW, LEAST = 20, 5
 """Different numbers with fractions that may be states; rows from which on an id is told."""
+NO_STATE = "(no other)"
+"""The text for the forbidden second state of a variable of one."""
 MOST_TOLD = 8
 """Variables of a row that an error tells."""
 
@@ -97,6 +102,35 @@ def row_in_words(layout: Layout, states: Int[np.ndarray, " variables"]) -> str:
     pairs = zip(layout.order, layout.names, strict=True)
     known = [f"{x}={layout.states_of(v)[states[v]]!r:.40}" for v, x in pairs if states[v] >= 0]
     return ", ".join(known[:MOST_TOLD]) + (", ..." if len(known) > MOST_TOLD else "")
+
+
+def network_schema(layout: Layout) -> Schema | None:
+    """The variables of a network as columns, words as text; None where they have no names.
+
+    Names or words that would be the same text are told apart as Python writes them.
+    """
+    if layout.labels is None or any(not block.visible for block in layout.blocks):
+        return None
+    columns = []
+    for v, name in zip(layout.order, _texts(layout.names), strict=True):
+        states = layout.states_of(v)
+        one = len(states) == 2 and states[1] is None  # the second is forbidden, and has no word
+        words = _texts((states[0], NO_STATE) if one else states)
+        columns.append(Column(name, "binary" if len(words) == 2 else "category", words))
+    return Schema(tuple(columns))
+
+
+def network_units(layout: Layout, schema: Schema) -> TableUnits | None:
+    """The units of columns that are the variables of a network in the order of their names."""
+    table = TableUnits.of(schema)
+    first = layout.variables.first[list(layout.order)]
+    alike = layout.labels is not None and np.array_equal(table.first, first)
+    return table if alike and table.n_units == layout.n_visible else None
+
+
+def _texts(words: Sequence[Hashable]) -> tuple[str, ...]:
+    found = tuple(map(as_word, words))
+    return found if len(set(found)) == len(found) and "" not in found else tuple(map(repr, words))
 
 
 def unit_table(layout: Layout, rows: Rows) -> Float[np.ndarray, "rows v"]:

@@ -19,9 +19,10 @@ from undirected.inference import QueryNetwork
 from undirected.io.frames import Frame, as_frame
 from undirected.io.model_files import load_model, save_model
 from undirected.io.model_record import describe_model
-from undirected.models import ConditionalRBM, Potts
+from undirected.models import ConditionalRBM, FactorGraph, Potts
 from undirected.tasks.choose import asks_entries
 from undirected.tasks.conditional_columns import conditional_answers, given_and_asked
+from undirected.tasks.network_data import network_units
 from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
 from undirected.tasks.sample import sample_units
@@ -230,6 +231,8 @@ class TableModel:
             return self.model.table
         if isinstance(self.model, Potts) and len(self.schema) == len(self.model.fields):
             return same_states(TableUnits.of(self.schema))
+        if isinstance(self.model, FactorGraph):
+            return network_units(self.model.layout, self.schema)
         return None
 
     def _by_column(self, values: np.ndarray, found: Answers) -> list[ColumnAnswer]:
