@@ -456,3 +456,39 @@ def test_polars_is_drawn_and_filled_in_its_own_types():
     assert found.schema == frame.schema
     assert found.null_count().sum_horizontal().item() == 0
     assert found.filter(~holes).equals(frame.filter(~holes))
+
+
+def test_categories_of_pandas_may_be_intervals_and_dates():
+    """What `pandas.cut` makes was refused: (0, 1] was written (0.0, 1.0] in its cells."""
+    pd = pytest.importorskip("pandas")
+    numbers = np.tile([-0.5, 0.5, 5], 20)
+    days = pd.to_datetime(["2020-01-01", "2020-02-01", "2020-03-01"])
+    frame = pd.DataFrame(
+        {
+            "part": pd.cut(numbers, [-10, -1, 0, 1, 9]),  # no number is below -1
+            "day": pd.Categorical([days[0], days[1], None] * 20, categories=days),
+            "word": ["u", "v", "w"] * 20,
+        }
+    )
+    filled = TableImputer(random_state=0).fit_transform(frame)
+    assert filled.dtypes.tolist() == frame.dtypes.tolist()
+    assert filled["day"].isin(days).all()
+    assert filled[["part", "word"]].equals(frame[["part", "word"]])
+    drawn = TableDensity(random_state=0).fit(frame).sample(50, random_state=0)
+    assert drawn.dtypes.tolist() == frame.dtypes.tolist()
+    assert drawn.notna().all(axis=None)
+    model = un.fit_table(frame, epochs=2, hidden=2)
+    assert model.schema["part"].states == ("(-10, -1]", "(-1, 0]", "(0, 1]", "(1, 9]")
+    assert set(model.query(frame[["part"]])["word"]) <= {"u", "v", "w"}
+
+
+@pytest.mark.parametrize("kind", ["float16", "Float32", "Float64"])
+def test_floats_of_pandas_stay_what_they_are(kind):
+    pd = pytest.importorskip("pandas")
+    x = pd.Series([0.5, 1.5, None, 3.75] * 10).astype(kind)
+    frame = pd.DataFrame({"x": x, "word": ["u", "v"] * 20})
+    for fill in ("best", "mean"):
+        found = TableImputer(fill=fill, max_iter=5, random_state=0).fit_transform(frame)
+        assert found["x"].dtype == kind
+        assert found["x"][frame["x"].notna()].equals(frame["x"][frame["x"].notna()])
+    assert TableDensity(max_iter=5, random_state=0).fit(frame).sample(3)["x"].dtype == kind

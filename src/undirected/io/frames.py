@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +241,8 @@ def _from_data_frame(table: Any) -> tuple[dict[str, np.ndarray], dict[str, tuple
         words = _category_words(column)
         if words:
             categories[name] = words
-        cells[name] = _as_cells(column, name)
+        coded = _coded_words(column, words)
+        cells[name] = _as_cells(column, name) if coded is None else coded
     return cells, categories
 
 
@@ -266,12 +268,23 @@ def _category_words(column: Any) -> tuple[str, ...]:
         return ()
 
 
+def _coded_words(column: Any, words: tuple[str, ...]) -> np.ndarray | None:
+    """The words of a pandas column whose categories are dates or intervals; None for others.
+
+    Its cells are not written as its categories are: whole bounds of intervals become 1.0 there.
+    """
+    codes = getattr(getattr(column, "cat", None), "codes", None)
+    if not words or codes is None or all(isinstance(c, str | Real) for c in column.cat.categories):
+        return None
+    return np.array([*words, None], object)[np.asarray(codes)]
+
+
 def _as_cells(column: Any, name: str) -> np.ndarray:
     """Numbers as an array of numbers, all else as objects with None for what is missing."""
     array = column.to_numpy() if hasattr(column, "to_numpy") else _array(column)
     if array.ndim != 1:
         raise BadFile(f"the column '{name}' has shape {array.shape}; pass one cell for each row")
-    if array.dtype.kind == "f" and (np.abs(array) >= MOST_WHOLE).any():
+    if array.dtype == np.float64 and (np.abs(array) >= MOST_WHOLE).any():
         array = np.array(list(column), object)  # perhaps integers beside missing ones
     if array.dtype.kind in "buif":
         return array

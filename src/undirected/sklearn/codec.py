@@ -45,7 +45,9 @@ class TableCodec:
         schema = infer_schema(frame, types={named.get(k, str(k)): v for k, v in types.items()})
         own = dict(zip(names, _own_cells(X, x), strict=True))
         states = {
-            c.name: _cells_of(c, frame.cells[c.name], own[c.name]) for c in schema if c.is_discrete
+            c.name: _cells_of(c, frame.cells[c.name], own[c.name], _declared(X, names, c.name))
+            for c in schema
+            if c.is_discrete
         }
         common = {name: _commonest(own[name]) for name in schema.dropped}
         return cls(schema, tuple(names), states, common, x.dtype.kind in "buif")
@@ -154,7 +156,16 @@ def _objects(cells: list[Any]) -> np.ndarray:
     return found
 
 
-def _cells_of(column: Column, cells: np.ndarray, own: np.ndarray) -> np.ndarray:
+def _declared(X: Any, names: Sequence[str], name: str) -> dict[str, Any]:
+    """The categories of a column of pandas by their words; none of others."""
+    column = X.iloc[:, names.index(name)] if hasattr(X, "iloc") else None
+    categories = getattr(getattr(column, "cat", None), "categories", ())
+    return {as_word(category): category for category in categories}
+
+
+def _cells_of(
+    column: Column, cells: np.ndarray, own: np.ndarray, declared: Mapping[str, Any]
+) -> np.ndarray:
     """The cell that stands for each state: the first one, or the word of a state never seen."""
     codes = column.encode(cells)
     seen, first = np.unique(codes, return_index=True)
@@ -162,7 +173,9 @@ def _cells_of(column: Column, cells: np.ndarray, own: np.ndarray) -> np.ndarray:
     example = next(iter(there.values()))
     found = np.empty(column.n_states, object)
     for k, word in enumerate(column.states):
-        found[k] = there[k] if k in there else _as_cell(word, example)
+        found[k] = there[k] if k in there else declared.get(word)
+        if found[k] is None:
+            found[k] = _as_cell(word, example)
     return found
 
 

@@ -177,7 +177,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
         found = X.copy()
         for j in np.flatnonzero(holes.any(0)):
             column = filled[:, j]
-            number = X.dtypes.iloc[j].kind in "iuf" and self.fill == "mean"
+            number = X.dtypes.iloc[j].kind in "iu" and self.fill == "mean"
             found.isetitem(j, column.astype(np.float64) if number else _like(column, X.iloc[:, j]))
         return found
 
@@ -246,10 +246,8 @@ class TableDensity(DensityMixin, _TableEstimator):
 
 def _like(cells: np.ndarray, column: Any) -> Any:
     """Cells as a column of a data frame has them; numbers stay floats where they are not whole."""
-    if column.dtype.kind in "iuf":
-        numbers = np.asarray(cells, column.dtype if column.dtype == np.float32 else np.float64)
-        if (numbers % 1).any() or column.dtype in (np.float32, np.float64):
-            return numbers
+    if column.dtype.kind in "iu" and (np.asarray(cells, np.float64) % 1).any():
+        return np.asarray(cells, np.float64)
     return type(column)(cells, index=column.index if len(column) else None, dtype=column.dtype)
 
 
