@@ -492,3 +492,16 @@ def test_floats_of_pandas_stay_what_they_are(kind):
         assert found["x"].dtype == kind
         assert found["x"][frame["x"].notna()].equals(frame["x"][frame["x"].notna()])
     assert TableDensity(max_iter=5, random_state=0).fit(frame).sample(3)["x"].dtype == kind
+
+
+def test_labels_may_be_words_beside_numbers():
+    """scikit-learn sorted the labels of all columns together."""
+    pd = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    labels = pd.DataFrame({"side": np.where(x[:, 0] > 0, "right", "left"), "up": x[:, 1] > 0})
+    labels["level"] = labels["up"] + 3
+    model = StructuredClassifier(random_state=0).fit(x, labels)
+    assert [own.tolist() for own in model.classes_] == [["left", "right"], [False, True], [3, 4]]
+    assert model.score(x, labels) > 0.9
+    with pytest.raises(ValueError, match="continuous"):
+        model.fit(x, labels.assign(side=x[:, 0]))

@@ -73,9 +73,10 @@ class StructuredClassifier(ClassifierMixin, BaseEstimator):
         given: Any = {"X": unmasked(X), "y": unmasked(y), "multi_output": True, "dtype": np.float64}
         found: Any = validate_data(self, **given)
         x, labels = found
-        check_classification_targets(labels)
         self._many = labels.ndim == 2
         labels = _columns(labels)
+        for column in labels.T:  # words may stand beside numbers in another column
+            check_classification_targets(np.array(column.tolist()))
         states = [np.unique(column, return_inverse=True) for column in labels.T]
         classes = [own for own, _ in states]
         self.classes_ = classes if self._many else classes[0]
