@@ -295,3 +295,28 @@ def test_tables_and_models_are_not_taken_for_each_other():
         un.train_table(words)
     with pytest.raises(UndirectedError, match=r"settings are .*pass un.Settings"):
         un.train_table(np.eye(3), {"hidden": 3})
+
+
+def test_a_column_of_the_table_is_not_written_over():
+    """How sure an answer is took the place of the user's own column of that name."""
+    table = {"a_p": ["c", "d"] * 20, "a": ["u", "v"] * 20, "x": np.arange(40) * 0.7}
+    model = un.fit_table(table, epochs=2, hidden=2)
+    found = model.query({"a_p": ["c"], "a": [None], "x": [None]})
+    assert found["a_p"] == ["c"]
+    assert 0.5 <= found["a_p_"][0] <= 1
+    assert list(found) == ["a_p", "a", "a_p_", "x", "x_sd"]
+
+
+def test_an_enum_of_polars_says_its_states():
+    """They were those that occur, in the order of letters."""
+    pl = pytest.importorskip("polars")
+    sizes = pl.Series(["hi", "lo"] * 20, dtype=pl.Enum(["lo", "mid", "hi"]))
+    frame = pl.DataFrame({"size": sizes, "other": pl.Series(["u", "v"] * 20, dtype=pl.Categorical)})
+    schema = un.infer_schema(frame)
+    assert [column.states for column in schema] == [("lo", "mid", "hi"), ("u", "v")]
+
+
+@pytest.mark.parametrize("name", ["hidden", "learning_rate", "epochs", "validation", "patience"])
+def test_settings_that_are_no_numbers_are_refused(name):
+    with pytest.raises(UndirectedError, match=f"{name.replace('_', ' ')} is x; pass a"):
+        un.fit_table(switches(), **{name: "x"})

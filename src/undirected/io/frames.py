@@ -257,15 +257,9 @@ def _distinct(names: Iterable[Any], source: str) -> list[str]:
 
 
 def _category_words(column: Any) -> tuple[str, ...]:
-    """The declared states of a pandas or polars categorical column; none for others."""
-    found = getattr(column, "cat", None)
-    if found is None:
-        return ()
-    try:
-        words = found.categories if hasattr(found, "categories") else found.get_categories()
-        return tuple(map(as_word, words))
-    except Exception:  # polars offers `cat` on every column and refuses on most
-        return ()
+    """The declared states of a pandas categorical, or of an Enum of polars; none for others."""
+    found: Any = getattr(getattr(column, "dtype", None), "categories", None)
+    return tuple(map(as_word, found.to_list())) if hasattr(found, "to_list") else ()
 
 
 def _coded_words(column: Any, words: tuple[str, ...]) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import equinox as eqx
@@ -294,13 +295,14 @@ def _check_settings(settings: Settings, values: np.ndarray) -> None:
         raise UndirectedError(f"fit: the table has {rows} row; at least 2 are needed")
     if np.isnan(values).all():
         raise UndirectedError("fit: every cell of the table is missing; at least one must be there")
-    if not 0 <= settings.validation < 1:
+    if not (isinstance(settings.validation, Real) and 0 <= float(settings.validation) < 1):
         raise UndirectedError(
             f"fit: validation is {settings.validation}; pass a share of the rows from 0 up to 1"
         )
     for name in ("hidden", "components", "epochs", "batch", "patience", "learning_rate"):
         value = getattr(settings, name)
-        if value is not None and not 0 < value < np.inf:
+        real = isinstance(value, Real) and not isinstance(value, bool)
+        if value is not None and not (real and 0 < float(value) < np.inf):
             raise UndirectedError(f"fit: {name.replace('_', ' ')} is {value}; pass a number over 0")
     _check_memory(settings.hidden or 0, values.shape[1])
     if settings.patience is not None and not held_out(values, settings):

@@ -111,7 +111,7 @@ def filled(
     Cells that were there stay as they are, and so do columns that the model does not know. Answers
     are numbers or booleans where the cells of their column are, words elsewhere. Beside a column
     with missing cells stands NAME_p, the probability of the word that was filled in, or NAME_sd,
-    the standard deviation.
+    the standard deviation; NAME_p_ where the table has a column NAME_p of its own.
     """
     by_name = {answer.column.name: answer for answer in answers}
     table: dict[str, list[Any]] = {}
@@ -130,7 +130,10 @@ def filled(
         ]
         mark = "p" if answer.column.is_discrete else "sd"
         places = 4 if answer.column.is_discrete else digits
-        table[f"{name}_{mark}"] = [None if s != s else round(float(s), places) for s in sure]
+        beside = f"{name}_{mark}"
+        while beside in cells or beside in by_name:  # a column of the table is called so
+            beside += "_"
+        table[beside] = [None if s != s else round(float(s), places) for s in sure]
     return table
 
 
