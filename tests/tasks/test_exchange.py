@@ -63,6 +63,8 @@ def test_graphs_that_are_no_model_of_pairs_are_refused():
         un.to_networkx(un.RBM.create(2, 2))
     with pytest.raises(un.UndirectedError, match="2 names for 3 variables"):
         un.to_networkx(un.Ising.create(3), "ab")
+    with pytest.raises(un.UndirectedError, match="held by evidence"):
+        un.to_networkx(un.observe(un.Ising.create(3).lower(), {0: 1}))
 
 
 def test_dimod_both_ways():

@@ -91,3 +91,14 @@ def test_names_of_a_network_before_are_removed(tmp_path):
     un.write_network(tmp_path / "t.uai", un.markov_network({"a": ["x", "y"]}, {"a": [1, 3]}))
     un.write_network(tmp_path / "t.uai", un.Ising.create(1))
     assert un.query(un.read_network(tmp_path / "t.uai")) == {0: {0: 0.5, 1: 0.5}}
+
+
+def test_evidence_is_written(tmp_path):
+    net = un.markov_network(WORDS, TABLES)
+    un.write_network(tmp_path / "t.uai", un.observe(net.lower(), {"sky": "dark"}))
+    assert un.solve(tmp_path / "t.uai", "pr").log_z == pytest.approx(np.log(weights()[2].sum()))
+    found = un.query(un.read_network(tmp_path / "t.uai"))
+    assert found["sky"]["dark"] == 1 and found["n"] == un.query(net, given={"sky": "dark"})["n"]
+    many = un.shift(net.lower(), np.zeros((2, net.layout.n)))
+    with pytest.raises(un.UndirectedError, match="got \\(2,\\) instances; pass a model or one"):
+        un.write_network(tmp_path / "t.uai", many)

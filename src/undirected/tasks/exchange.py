@@ -214,6 +214,11 @@ def as_pairwise(caller: str, model: Any, names: Sequence[Hashable] | None = None
     p = lowered(caller, model)
     if not p.layout.is_binary or p.layout.n_visible != p.layout.n:
         raise UndirectedError(f"{caller}: wanted 0/1 variables, and none that are hidden")
+    if np.asarray(p.evidence).any():
+        raise UndirectedError(
+            f"{caller}: some variables are held by evidence, which biases cannot say; pass the "
+            "model without it"
+        )
     own = _names(p.layout) if names is None else list(names)
     if len(own) != p.layout.n or len(set(own)) < len(own):
         raise UndirectedError(

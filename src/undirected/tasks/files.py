@@ -12,6 +12,7 @@ from undirected.core.files import atomic_write
 from undirected.core.layout import Layout
 from undirected.core.numerics import HARD
 from undirected.core.potentials import Potentials, lowered
+from undirected.inference.elimination import state_levels
 from undirected.io.model_files import load_model, save_model
 from undirected.io.text import NOT_FINITE, from_json, to_json
 from undirected.io.uai import UaiModel, read_uai, write_uai
@@ -163,14 +164,14 @@ def _in_range(logs: list[np.ndarray]) -> list[np.ndarray]:
 def _unary_tables(
     p: Potentials, place: dict[int, int]
 ) -> tuple[list[tuple[int, ...]], list[np.ndarray]]:
-    """One table for the field of each variable; the first also has the constant."""
-    variables, unary = p.layout.variables, np.asarray(p.unary, np.float64)
-    scopes, logs = [], []
-    for v, i in place.items():
-        first, width = int(variables.first[v]), int(variables.width[v])
-        part = unary[first : first + width]
-        scopes.append((i,))
-        logs.append(np.array([0.0, part[0]]) if width == 1 else part.copy())
+    """One table for the field and the evidence of each variable; the first has the constant too."""
+    if p.unary.ndim != 1:
+        raise UndirectedError(
+            f"network: got {p.unary.shape[:-1]} instances; pass a model or one instance"
+        )
+    levels = state_levels(p)
+    scopes: list[tuple[int, ...]] = [(i,) for i in place.values()]
+    logs = [levels[v] for v in place]
     logs[0] += float(p.offset)
     return scopes, logs
 
