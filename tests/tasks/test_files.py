@@ -102,3 +102,12 @@ def test_evidence_is_written(tmp_path):
     many = un.shift(net.lower(), np.zeros((2, net.layout.n)))
     with pytest.raises(un.UndirectedError, match="got \\(2,\\) instances; pass a model or one"):
         un.write_network(tmp_path / "t.uai", many)
+
+
+def test_what_is_no_path_is_told(tmp_path):
+    net = un.markov_network(WORDS, TABLES)
+    for path in (None, net):
+        with pytest.raises(un.UndirectedError, match=f"read_network: got a {type(path).__name__}"):
+            un.read_network(path)
+    with pytest.raises(un.UndirectedError, match="path is a FactorGraph; pass the path first"):
+        un.write_network(net, tmp_path / "t.uai")

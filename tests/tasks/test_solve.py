@@ -198,3 +198,13 @@ def test_many_variables_as_few(monkeypatch) -> None:
                 assert best == pytest.approx(float(sums.max()), rel=1e-9, abs=1e-9)
     assert sum("eliminated first" in method for method in methods) > 50
     assert not any(method.startswith("0 ") for method in methods)
+
+
+def test_one_variable_may_be_maximised_by_its_name():
+    net = un.markov_network({"rain": 2, (0, 1): 2}, [(("rain", (0, 1)), [[1, 5], [4, 3]])])
+    assert un.solve(net, "mmap", maximise="rain").state == {"rain": 1}
+    assert un.solve(net, "mmap", maximise=(0, 1)).state == {(0, 1): 1}
+    with pytest.raises(un.UndirectedError, match="no variable is called 'wind'"):
+        un.solve(net, "mmap", maximise="wind")
+    with pytest.raises(un.UndirectedError, match="maximise is 5; pass a list of names"):
+        un.solve(net, "mmap", maximise=5)

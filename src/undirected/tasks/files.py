@@ -85,6 +85,10 @@ def read_network(path: str | Path) -> FactorGraph:
         >>> un.query(un.read_network(path))
         {0: {0: 0.3, 1: 0.7}}
     """
+    if not isinstance(path, str | PathLike):
+        raise UndirectedError(
+            f"read_network: got a {type(path).__name__}; pass the path of a UAI file"
+        )
     found = read_uai(path)
     words = _names(Path(path), found)
     if words is None:
@@ -114,6 +118,11 @@ def write_network(path: str | Path, network: Any) -> None:
         >>> un.query(un.read_network(path))
         {'coin': {'heads': 0.3, 'tails': 0.7}}
     """
+    if not isinstance(path, str | PathLike):
+        raise UndirectedError(
+            f"write_network: path is a {type(path).__name__}; pass the path first: "
+            'un.write_network("net.uai", network)'
+        )
     p, path = lowered("write_network", network), Path(path)
     words = _words(p.layout)
     write_uai(path, as_tables(p))

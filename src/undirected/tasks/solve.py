@@ -104,7 +104,7 @@ def solve(
     task: str = "mar",
     *,
     given: Any = None,
-    maximise: Iterable[Any] = (),
+    maximise: Any = (),
     seconds: float = 20.0,
     memory: int | str = "4G",
     seed: int = 0,
@@ -121,7 +121,7 @@ def solve(
         task: "mar" (all marginals), "pr" (log Z), "map" (a most probable state) or "mmap" (a most
             probable state of the variables in `maximise`, the others being summed out).
         given: evidence, `{variable: state}`, by names; or a row of a data frame.
-        maximise: the variables of the task "mmap".
+        maximise: the variables of the task "mmap", or one.
         seconds: when the answer has to be there at the latest.
         memory: bytes for tables, as a number or such as "500M" or "4G"; never more than 80 % of
             what the system has left.
@@ -270,8 +270,14 @@ def _evidence(
     return known
 
 
-def _maximised(task: str, names: Sequence[Hashable], maximise: Iterable[Any]) -> frozenset[int]:
-    found = frozenset(_number(names, name) for name in maximise)
+def _maximised(task: str, names: Sequence[Hashable], maximise: Any) -> frozenset[int]:
+    one = isinstance(maximise, Hashable) and maximise in names  # a word, or a tuple that is a name
+    wanted = [maximise] if one or isinstance(maximise, str) else maximise
+    if not isinstance(wanted, Iterable):
+        raise UndirectedError(
+            f"solve: maximise is {maximise!r:.40}; pass a list of names of variables"
+        )
+    found = frozenset(_number(names, name) for name in wanted)
     if bool(found) != (task == "mmap"):
         raise UndirectedError(
             f'solve: task "{task}" with {len(found)} variables to maximise; the task "mmap" takes '
