@@ -215,3 +215,25 @@ def test_a_row_that_is_forbidden_is_told_in_words():
             un.query(net, table, method=method, seed=0)
     with pytest.raises(UndirectedError, match=r"row 0 \(a=1, n=9, b='y'\)"):
         un.query(net, given={"b": "y", "a": 1, "n": 9})
+
+
+def test_frames_of_networks_without_names_mean_the_same_to_all_verbs():
+    pandas = pytest.importorskip("pandas")
+    layout = un.discrete(x=3)
+    rows = np.array([[0, 1, 0], [1, 1, 0], [1, 0, 1]] * 5)
+    pairs = un.tables(layout, [[0, 1], [1, 2]], np.zeros((2, 2, 2)))
+    net = un.FactorGraph.create(layout, [pairs])
+    wanted = un.fit(net, rows).model
+    given = {"letters": pandas.DataFrame(rows, columns=list("abc"))}
+    given["shuffled"] = pandas.DataFrame(rows)[[2, 0, 1]]
+    given["dict"] = {i: rows[:, i] for i in range(3)}
+    for name, table in given.items():
+        found = un.fit(net, table).model
+        np.testing.assert_allclose(found.unary, wanted.unary, atol=1e-4, err_msg=name)
+        scores = un.evaluate(wanted, table).log_likelihood.rows
+        np.testing.assert_allclose(scores, un.evaluate(wanted, rows).log_likelihood.rows, atol=1e-5)
+    layout = un.discrete(y=(1, 3), x=1)
+    net = un.FactorGraph.create(layout, [un.tables(layout, [[0, 1]], np.arange(6.0).reshape(3, 2))])
+    some = {0: [2, 0], 1: [1, 0]}
+    scores = un.evaluate(net, pandas.DataFrame(some)).log_likelihood.rows
+    np.testing.assert_allclose(scores, un.evaluate(net, some).log_likelihood.rows)

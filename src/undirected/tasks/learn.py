@@ -29,8 +29,8 @@ from undirected.learning import (
 from undirected.learning import fit as run_fit
 from undirected.models import FactorGraph
 from undirected.tasks.choose import kernel_for
-from undirected.tasks.named_columns import has_names
 from undirected.tasks.network_data import (
+    goes_by_name,
     states_by_name,
     states_of_units,
     unit_table,
@@ -167,7 +167,7 @@ def _network_fit(
     model: FactorGraph, data: Any, exact: bool, seed: int | None
 ) -> tuple[FitResult | None, Any]:
     """The exact fit of a network where it is asked for and fits; and the data as rows of units."""
-    named = has_names(data)
+    named = goes_by_name(model.layout, data)
     own = states_by_name if named else states_of_units
     rows = own("fit", model.layout, data) if exact or named else None
     if rows is not None and named:

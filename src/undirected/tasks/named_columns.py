@@ -11,7 +11,7 @@ from undirected.core.errors import UndirectedError
 
 def has_names(data: Any) -> bool:
     """Whether data are columns by name: a mapping, or a table of pandas, polars or Arrow."""
-    return hasattr(data, "__getitem__") and (is_lazy(data) or _names(data) is not None)
+    return hasattr(data, "__getitem__") and (is_lazy(data) or names_of(data) is not None)
 
 
 def is_lazy(data: Any) -> bool:
@@ -28,7 +28,7 @@ def check_collected(caller: str, data: Any) -> None:
         )
 
 
-def _names(data: Any) -> Any:
+def names_of(data: Any) -> Any:
     """The names of columns; None where there are none."""
     if hasattr(data, "keys"):
         return data.keys()
@@ -42,7 +42,7 @@ def columns(caller: str, data: Any) -> dict[Hashable, list[Any]]:
         raise UndirectedError(
             f"{caller}: data are a {type(data).__name__}; pass {{name: column}} or a data frame"
         )
-    names = list(_names(data))
+    names = list(names_of(data))
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise UndirectedError(

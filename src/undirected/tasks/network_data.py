@@ -1,6 +1,7 @@
 """Data about the variables of a discrete network as states by number, -1 where one is missing."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,13 @@ from undirected.core.columns import Column, Schema
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, marginals
 from undirected.core.table_units import TableUnits
-from undirected.tasks.named_columns import columns, declared_states, has_names
+from undirected.tasks.named_columns import (
+    columns,
+    declared_states,
+    has_names,
+    is_lazy,
+    names_of,
+)
 from undirected.tasks.rows import visible_rows
 
 Rows = Int[np.ndarray, "rows variables"]
@@ -145,8 +152,22 @@ def unit_table(layout: Layout, rows: Rows) -> Float[np.ndarray, "rows v"]:
 def units_of(caller: str, layout: Layout, data: Any) -> Any:
     """Rows over the visible units from columns by name; other data as they are.
 
-    A data frame goes by its names where the variables have names, and by position elsewhere.
+    See `goes_by_name` for data frames.
     """
-    if isinstance(data, Mapping) or (layout.labels is not None and has_names(data)):
+    if goes_by_name(layout, data):
         return unit_table(layout, states_by_name(caller, layout, data))
     return data
+
+
+def goes_by_name(layout: Layout, data: Any) -> bool:
+    """Whether data are columns that name variables.
+
+    Where variables have no names, a data frame has the units by position; but it may number
+    variables, if there are not as many as units.
+    """
+    if isinstance(data, Mapping) or not has_names(data):
+        return isinstance(data, Mapping)
+    if layout.labels is not None or is_lazy(data):
+        return True
+    names = list(names_of(data))
+    return len(names) != layout.n_visible and all(isinstance(name, Integral) for name in names)
