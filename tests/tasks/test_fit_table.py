@@ -73,9 +73,9 @@ def test_answers_have_the_type_of_their_column():
     }
     model = un.fit_table(table, epochs=2, hidden=2)
     found = model.query(table)
-    assert {type(cell) for cell in found["on"]} <= {bool, np.bool_}
-    assert {float(cell) for cell in found["grade"]} <= {1.0, 2.0, 3.0}
-    assert not any(isinstance(cell, str) for cell in found["grade"])
+    assert {type(cell) for cell in found["on"]} == {bool}
+    assert {type(cell) for cell in found["grade"]} == {float}  # as Python prints them
+    assert set(found["grade"]) <= {1.0, 2.0, 3.0}
     assert set(found["code"]) == {"1", "2"}
     alone = model.query({"on": [True], "grade": np.array([np.nan])})
     assert isinstance(alone["grade"][0], float)

@@ -117,7 +117,7 @@ def filled(
     table: dict[str, list[Any]] = {}
     for name in [*cells, *(n for n in by_name if n not in cells)]:
         answer = by_name.get(name)
-        given = list(cells[name]) if name in cells else [None] * rows
+        given = list(map(_plain, cells[name])) if name in cells else [None] * rows
         if answer is None or not answer.asked.any():
             table[name] = given
             continue
@@ -135,6 +135,12 @@ def filled(
             beside += "_"
         table[beside] = [None if s != s else round(float(s), places) for s in sure]
     return table
+
+
+def _plain(cell: Any) -> Any:
+    """A cell of NumPy's as Python has it; single precision stays, whose digits would grow."""
+    exact = isinstance(cell, np.float64 | np.integer | np.bool_)
+    return cell.item() if exact else cell
 
 
 def as_in(column: Any, cells: Sequence[Any]) -> Sequence[Any]:
