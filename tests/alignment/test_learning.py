@@ -291,6 +291,7 @@ def halves(*chances):
     return Frequencies(np.array(single), pairs, 1000.0)
 
 
+@pytest.mark.slow
 def test_the_last_word_have_chains_that_start_anew(monkeypatch):
     """A first half that chains never leave: those from the data stay there, the model does not.
 

@@ -31,6 +31,7 @@ def test_energies_are_those_of_the_model():
     ) == pytest.approx(2 * np.diff(glass.energy(s)), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_ground_states_are_found_and_told(monkeypatch):
     """Annealing finds the ground state; a target below it is missed, and said so."""
     monkeypatch.setattr(spin_glass, "PEERS", {})
@@ -44,6 +45,7 @@ def test_ground_states_are_found_and_told(monkeypatch):
     assert missed[0].ours == 0.0 and missed[1].ours == pytest.approx(2 / 12)
 
 
+@pytest.mark.slow
 def test_tempering_never_ends_below_the_ground_state(monkeypatch):
     monkeypatch.setattr(spin_glass, "PEERS", {})
     rows = spin_glass.tempering_rows("small", [small()], 100)

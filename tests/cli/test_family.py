@@ -49,6 +49,7 @@ def test_fit_and_contacts(run, tmp_path, method):  # noqa: F811
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_fit_by_chains_that_was_stopped_goes_on(run, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(resuming, "EVERY", 0.0)
     write_family(tmp_path / "family.fasta")

@@ -542,7 +542,7 @@ def coloured(states: int) -> un.FactorGraph:
     return un.markov_network([states] * 8, {e: 1 - np.eye(states) for e in COLOURED})
 
 
-@pytest.mark.parametrize("states", [3, 4])
+@pytest.mark.parametrize("states", mostly_slow([3, 4], [3]))
 def test_zeros_of_tables_come_gradually(states):
     """99 % intervals of a fixed seed, and both sides within 0.2 nats.
 
@@ -558,6 +558,7 @@ def test_zeros_of_tables_come_gradually(states):
     assert whole.interval[0] < log_z < whole.interval[1] < whole.interval[0] + 0.5
 
 
+@pytest.mark.slow
 def test_a_way_on_which_zeros_are_zeros_ends_too_high(monkeypatch):
     straight = lambda beta, a, b: (1 - beta) * a + beta * b  # noqa: E731
     monkeypatch.setattr("undirected.models.model_path.between", straight)

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from tests import zoo
+from tests.marks import mostly_slow
 from undirected import learning, papers
 from undirected.data import Split
 from undirected.experiments.fitting import EachModel, PersistentSeeds, SeedBatches, fit
@@ -156,7 +157,7 @@ def test_seeds_side_by_side_learn_what_each_learns_alone(key):
 RUNGS = ParallelTempering(BlockGibbs(), tempered, ladder(0.5, 2))
 
 
-@pytest.mark.parametrize("kernel", [BlockGibbs(2), Gibbs(2), RUNGS])
+@pytest.mark.parametrize("kernel", mostly_slow([BlockGibbs(2), Gibbs(2), RUNGS], [Gibbs(2)]))
 def test_chains_of_a_stack_are_those_of_each_model(kernel, key):
     models = [zoo.rbm(seed)[0] for seed in (0, 1, 2)]
     x = jnp.asarray(np.random.default_rng(0).integers(0, 2, (3, 4, 8)), float)

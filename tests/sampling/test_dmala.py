@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.marks import mostly_slow
 from tests.sampling import cases
 from tests.sampling.kernels import one_step_p_value, step
 from undirected.core.errors import UndirectedError, UnsupportedFactor
@@ -217,7 +218,9 @@ def uneven(n=30):
 
 
 @pytest.mark.parametrize(
-    "kernel", [DiscreteLangevin(5.0), AnyScale(5.0), MultipleTry(5.0)], ids=str
+    "kernel",
+    mostly_slow([DiscreteLangevin(5.0), AnyScale(5.0), MultipleTry(5.0)], [DiscreteLangevin(5.0)]),
+    ids=str,
 )
 def test_adapted_kernels_are_accepted_as_often_as_asked(kernel):
     model = uneven()

@@ -193,6 +193,7 @@ def test_every_number_of_changes_is_as_likely(length):
         assert stats.chisquare(fewer).pvalue < cases.RATE
 
 
+@pytest.mark.slow
 def test_adapted_paths_are_accepted_as_often_as_asked():
     model, start = uneven(), jnp.zeros((64, 30))
     before = run_chains(PathAuxiliary(12), model, start, samples=50, seed=1)

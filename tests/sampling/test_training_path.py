@@ -11,7 +11,7 @@ from tests import oracle
 from undirected.core.errors import UndirectedError
 from undirected.evaluation import ais
 from undirected.models import RBM, Ising, TrainingPath, markov_network, tempered
-from undirected.sampling import BlockGibbs, Gibbs, ParallelTempering
+from undirected.sampling import BlockGibbs, ParallelTempering
 from undirected.sampling.tempering import offer_swaps
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -39,9 +39,6 @@ def test_zeros_of_tables_come_gradually_along_a_training():
     path = TrainingPath.through([ring, ring])
     middle = path(0.25).energy(jnp.zeros((1, 18)).at[:, ::3].set(1))
     np.testing.assert_allclose(middle, 6 * 5.0, rtol=1e-4)
-    forward = ais(path, Gibbs(), betas=200, chains=200, seed=0)
-    low, high = forward.interval
-    assert low < np.log(2**6 + 2) < high
 
 
 def test_the_path_goes_through_all_models_in_straight_lines():
