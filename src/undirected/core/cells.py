@@ -5,6 +5,9 @@ import re
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float32
+
+from undirected.core.errors import UndirectedError
 
 MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "+nan", "-nan", "null", "<na>"})
 """What stands for a missing value, in lower case and without spaces around it."""
@@ -39,6 +42,14 @@ def holds_codes(array: np.ndarray) -> bool:
     if array.dtype.kind not in "iu" or not array.size:
         return False
     return int(array.max()) > MOST_WHOLE or int(array.min()) < -MOST_WHOLE
+
+
+def as_numbers(what: str, values: Any, advice: str) -> Float32[np.ndarray, "..."]:
+    """Values as an array of numbers, NaN where one is masked; all else is refused with advice."""
+    try:
+        return np.asarray(unmasked(values), np.float32)
+    except (TypeError, ValueError) as error:
+        raise UndirectedError(f"{what} are no table of numbers ({error}); {advice}") from error
 
 
 def unmasked(values: Any) -> Any:

@@ -86,6 +86,11 @@ def check_counts(caller: str, least: int = 1, /, **counts: Any) -> None:
             )
 
 
+def kind_told(got: Any) -> str:
+    """What something is, for an error about its kind."""
+    return f"the class {got.__name__}" if isinstance(got, type) else f"a {type(got).__name__}"
+
+
 def instead_of(verb: str, got: Any, wanted: str) -> str:
     """What to do where `got` is no model; what holds one has it inside, or has the verb itself."""
     inside = next((n for n in ("model", "model_", "rbm_") if hasattr(got, n)), None)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from undirected.core.errors import UndirectedError, instead_of
+from undirected.core.errors import UndirectedError, instead_of, kind_told
 from undirected.core.layout import Domain, Layout, to_units
 from undirected.core.numerics import CERTAIN, NEG_INF, is_traced, row
 from undirected.core.units import excluded_states
@@ -146,10 +146,10 @@ def lowered(caller: str, model: Any) -> Potentials:
     named = isinstance(model, type | str)  # a class has `lower` unbound, and text has another one
     found = None if named or not hasattr(model, "lower") else model.lower()
     if not isinstance(found, Potentials):
-        kind = type(model).__name__
-        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
         wanted = "a model that lowers to potentials, or potentials"
-        raise UndirectedError(f"{caller}: got {what}; {instead_of(caller, model, wanted)}")
+        raise UndirectedError(
+            f"{caller}: got {kind_told(model)}; {instead_of(caller, model, wanted)}"
+        )
     return found
 
 

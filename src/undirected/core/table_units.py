@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from undirected.core.cells import unmasked
+from undirected.core.cells import as_numbers
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain
 
@@ -172,14 +172,11 @@ class TableUnits:
                 f"{', '.join(self.names[:6])}; pass them in its order: "
                 "rows[list(model.table.names)]"
             )
-        try:
-            rows = np.asarray(unmasked(table), np.float32)
-        except (TypeError, ValueError) as error:
-            raise UndirectedError(
-                f"{caller}: rows are no table of numbers ({error}); pass states as their numbers, "
-                "NaN for what is not known; a TableModel, of un.fit_table or un.load_table, takes "
-                "words and names"
-            ) from error
+        advice = (
+            "pass states as their numbers, NaN for what is not known; a TableModel, of "
+            "un.fit_table or un.load_table, takes words and names"
+        )
+        rows = as_numbers(f"{caller}: rows", table, advice)
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or rows.shape[1] != len(self):
             raise UndirectedError(

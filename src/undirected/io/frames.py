@@ -258,8 +258,19 @@ def _distinct(names: Iterable[Any], source: str) -> list[str]:
 
 def _category_words(column: Any) -> tuple[str, ...]:
     """The declared states of a pandas categorical, or of an Enum of polars; none for others."""
-    found: Any = getattr(getattr(column, "dtype", None), "categories", None)
-    return tuple(map(as_word, found.to_list())) if hasattr(found, "to_list") else ()
+    return tuple(map(as_word, declared_states(column) or ()))
+
+
+def declared_states(column: Any) -> list[Any] | None:
+    """The states that a categorical column of pandas, or an Enum of polars, was declared with.
+
+    Other columns have none: a Categorical of polars knows those alone that it has met.
+    """
+    dtype = getattr(column, "dtype", None)
+    found = getattr(dtype, "categories", None)
+    if found is None or type(dtype).__name__ == "Categorical":
+        return None
+    return [x.item() if isinstance(x, np.generic) else x for x in found]
 
 
 def _coded_words(column: Any, words: tuple[str, ...]) -> np.ndarray | None:

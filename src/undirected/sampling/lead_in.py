@@ -74,9 +74,10 @@ def _led(kernel: Kernel, model: Any, x: Array, free: Array, key: Any, sweeps: An
 def broken(model: Any, x: Float[Array | np.ndarray, "rows n"]) -> Bool[np.ndarray, " rows"]:
     """Which states the model forbids."""
     bare, _ = without_constant(model)
-    return np.asarray(_energies(bare, jnp.asarray(x)) > HARD)
+    return np.asarray(state_energies(bare, jnp.asarray(x)) > HARD)
 
 
 @eqx.filter_jit
-def _energies(model: Any, x: Array) -> Float[Array, " rows"]:
+def state_energies(model: Any, x: Array) -> Float[Array, " rows"]:
+    """Those of many states, a thousand at a time."""
     return jax.lax.map(model.energy, x, batch_size=1000)

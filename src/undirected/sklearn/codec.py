@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Float32
 from undirected.core.cells import as_word, holds_codes, is_missing
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import UndirectedError
-from undirected.io.frames import Frame, as_frame
+from undirected.io.frames import Frame, as_frame, declared_states
 from undirected.io.infer import infer_schema
 from undirected.tasks.words import ColumnAnswer
 
@@ -159,8 +159,7 @@ def _objects(cells: list[Any]) -> np.ndarray:
 def _declared(X: Any, names: Sequence[str], name: str) -> dict[str, Any]:
     """The categories of a column of pandas by their words; none of others."""
     column = X.iloc[:, names.index(name)] if hasattr(X, "iloc") else None
-    categories = getattr(getattr(column, "cat", None), "categories", ())
-    return {as_word(category): category for category in categories}
+    return {as_word(category): category for category in declared_states(column) or ()}
 
 
 def _cells_of(

@@ -67,8 +67,11 @@ class _TableEstimator(BaseEstimator):
         x = self._checked(X, reset=True)
         labels = list(getattr(self, "feature_names_in_", range(x.shape[1])))
         self.codec_ = TableCodec.infer(X, x, labels, dict(self.types or {}))
-        self.template_ = X[:0] if hasattr(X, "with_columns") else None  # of polars
-        self.template_ = X.iloc[:0].copy() if hasattr(X, "iloc") else self.template_
+        self.template_ = None
+        if hasattr(X, "iloc"):
+            self.template_ = X.iloc[:0].copy()
+        elif hasattr(X, "with_columns"):  # of polars
+            self.template_ = X[:0]
         self.model_, self.n_iter_ = self._learn(self.codec_.encode(X, x))
         return self
 

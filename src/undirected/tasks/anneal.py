@@ -22,7 +22,7 @@ from undirected.models import tempered
 from undirected.ops import multispin
 from undirected.ops.components import graph_components
 from undirected.sampling import init_state
-from undirected.sampling.lead_in import forbids
+from undirected.sampling.lead_in import forbids, state_energies
 from undirected.tasks.choose import check_model, kernel_for
 
 HOT, COLD = 0.3, 3.0
@@ -191,14 +191,9 @@ def _in_units(model: Any) -> Any:
 
     with full_precision():
         x = init_state(model, (256,), jax.random.key(0))
-        energies = np.asarray(_energies(scaled(1.0, 0.0), x), np.float64)
-    unit = 2 * energies.std() / np.sqrt(model.layout.n)
+        found = np.asarray(state_energies(scaled(1.0, 0.0), x), np.float64)
+    unit = 2 * found.std() / np.sqrt(model.layout.n)
     return scaled(1 / unit, 1.0) if unit > 0 else model
-
-
-@eqx.filter_jit
-def _energies(model: Any, x: Array) -> Float[Array, " rows"]:
-    return model.energy(x)
 
 
 class Population(NamedTuple):

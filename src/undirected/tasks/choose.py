@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from undirected.core.errors import NotFinite, UndirectedError, instead_of
+from undirected.core.errors import NotFinite, UndirectedError, instead_of, kind_told
 from undirected.core.numerics import is_traced
 from undirected.core.protocols import Annealable, Kernel, Lowerable, Model, Separable
 from undirected.inference.mixed_messages import suits as takes_lines
@@ -87,10 +87,10 @@ def path_to(model: Any, means: Any = None) -> ModelPath:
 def check_model(caller: str, model: Any) -> None:
     """Refuse what has no units of its own, and a model whose parameters are not finite."""
     if isinstance(model, type) or not isinstance(model, Model):
-        kind = type(model).__name__
-        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
         wanted = "a model with a layout and an energy, or for a conditional one model.at(features)"
-        raise UndirectedError(f"{caller}: got {what}; {instead_of(caller, model, wanted)}")
+        raise UndirectedError(
+            f"{caller}: got {kind_told(model)}; {instead_of(caller, model, wanted)}"
+        )
     for place, leaf in jax.tree_util.tree_leaves_with_path(model):
         near = isinstance(leaf, np.ndarray) or (
             isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.is_fully_addressable

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, kind_told
 from undirected.core.potentials import lowered
 from undirected.factors import Edges, Symmetric
 from undirected.models import FactorGraph, markov_network, quadratic_model
@@ -193,9 +193,7 @@ def _check_kind(caller: str, model: Any, wanted: str, *offered: str) -> None:
     """Refuse what lacks something that such models offer."""
     lacks = [name for name in offered if not hasattr(model, name)]
     if isinstance(model, type) or lacks:
-        kind = type(model).__name__
-        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {kind}"
-        raise UndirectedError(f"{caller}: got {what}; pass {wanted}")
+        raise UndirectedError(f"{caller}: got {kind_told(model)}; pass {wanted}")
 
 
 def _number(what: str, value: Any) -> float:

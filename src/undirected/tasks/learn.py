@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from undirected.core.cells import unmasked
+from undirected.core.cells import as_numbers
 from undirected.core.errors import UndirectedError, check_counts, check_offers, check_options
 from undirected.core.protocols import Marginal, Objective, Optimiser, Summable
 from undirected.core.random import make_key
@@ -217,12 +217,7 @@ def _features_and_rows(
     model: Any, features: Any, rows: Any
 ) -> tuple[Float[np.ndarray, "rows X"], Float[np.ndarray, "rows v"]]:
     """Features, which must be known, and rows over the visible units that go with them."""
-    try:
-        x = np.asarray(unmasked(features), np.float32)
-    except (TypeError, ValueError) as error:
-        raise UndirectedError(
-            f"fit: features are no table of numbers ({error}); pass an array (rows, features)"
-        ) from error
+    x = as_numbers("fit: features", features, "pass an array (rows, features)")
     if x.ndim != 2 or x.shape[1] != model.n_features or not np.isfinite(x).all():
         what = f"have shape {x.shape}" if np.isfinite(x).all() else "are NaN or infinite somewhere"
         raise UndirectedError(

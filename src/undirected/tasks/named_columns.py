@@ -117,15 +117,3 @@ def in_order(rows: Any) -> Any:
     if labels == numbers or set(labels) != set(numbers):
         return rows
     return rows.loc[numbers] if is_series(rows) else rows[numbers]
-
-
-def declared_states(column: Any) -> list[Any] | None:
-    """The states that a categorical column of pandas, or an Enum of polars, was declared with.
-
-    Other columns have none: a Categorical of polars knows those alone that it has met.
-    """
-    dtype = getattr(column, "dtype", None)
-    found = getattr(dtype, "categories", None)
-    if found is None or type(dtype).__name__ == "Categorical":
-        return None
-    return [x.item() if isinstance(x, np.generic) else x for x in found]

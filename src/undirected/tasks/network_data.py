@@ -12,9 +12,9 @@ from undirected.core.columns import Column, Schema
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Layout, marginals
 from undirected.core.table_units import TableUnits
+from undirected.io.frames import declared_states
 from undirected.tasks.named_columns import (
     columns,
-    declared_states,
     has_names,
     is_lazy,
     names_of,

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from undirected.core.cells import unmasked
+from undirected.core.cells import as_numbers
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.potentials import observe, potentials
@@ -25,13 +25,8 @@ def visible_rows(
     `grey` allows values between 0 and 1 for binary units: probabilities of a one.
     """
     check_collected(caller, rows)
-    try:
-        found = np.asarray(unmasked(in_order(rows)), np.float32)
-    except (TypeError, ValueError) as error:
-        raise UndirectedError(
-            f"{caller}: rows are no table of numbers ({error}); pass an array, NaN for what is "
-            "not known"
-        ) from error
+    advice = "pass an array, NaN for what is not known"
+    found = as_numbers(f"{caller}: rows", in_order(rows), advice)
     found = found[None] if found.ndim == 1 else found
     if found.ndim != 2 or found.shape[1] != layout.n_visible:
         raise UndirectedError(

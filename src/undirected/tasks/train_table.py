@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Bool
 from numpy.typing import ArrayLike
 
-from undirected.core.cells import unmasked
+from undirected.core.cells import as_numbers
 from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.memory import available_memory
 from undirected.core.table_units import TableUnits
@@ -164,13 +164,8 @@ def train_table(
     check_listeners("train_table", store, log, snapshots, on_event)
     if not isinstance(settings, Settings | None):
         raise UndirectedError(f"train_table: settings are {settings!r:.40}; pass un.Settings(...)")
-    try:
-        table = np.asarray(unmasked(values), np.float32)
-    except (TypeError, ValueError) as error:
-        raise UndirectedError(
-            f"train_table: values are no table of numbers ({error}); un.fit_table takes words and "
-            "columns by name"
-        ) from error
+    advice = "un.fit_table takes words and columns by name"
+    table = as_numbers("train_table: values", values, advice)
     if table.ndim != 2:
         raise UndirectedError(f"train_table: values have shape {table.shape}; pass (rows, columns)")
     settings = settings or Settings()
