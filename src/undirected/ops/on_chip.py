@@ -21,6 +21,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float, Int
 
+from undirected.core.devices import is_ampere
 from undirected.core.mesh import on_mesh
 from undirected.ops import bipartite
 
@@ -36,11 +37,8 @@ Tiles = tuple[tuple[Array, ...], ...]
 
 def fits(rows: int, cols: int) -> bool:
     """Whether models of this size can run so on this machine: an NVIDIA GPU, Ampere or later."""
-    device = jax.devices()[0]
-    version = getattr(device.client, "platform_version", "")
-    capable = float(getattr(device, "compute_capability", None) or 0) >= 8
     sized = rows <= LARGEST_TEAM * STRIPE and NARROWEST <= cols <= WIDEST
-    return device.platform == "gpu" and "cuda" in version and capable and sized and not on_mesh()
+    return is_ampere() and sized and not on_mesh()
 
 
 def sum_product(

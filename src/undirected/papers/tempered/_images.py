@@ -107,37 +107,36 @@ def run_task(
 
     The features are learned and drawn once, by the first seed; the RBMs of them side by side.
     """
-    with jax.default_matmul_precision("highest"):
-        bottom = _learn_bottom(task, config, seeds[0], context)
-        parts = {"train": task.x, "test": task.test_x}
-        drawn = context.stage("features", partial(_features, bottom, parts, seeds[0]))
-        train, test = (_unpack(drawn[part], config["features"]) for part in parts)
-        means = train.mean(0)
-        learning = _common.rbm_learning_of_seeds(train, means, config, seeds, context)
-        rows = [_baseline(task, config, seed, context) for seed in seeds]
-        sheet, notes = [task.draw(task.x[:20])], []
-        for method, steps, found in learning.run_all(config["methods"], BlockGibbs()):
-            models = restore(learning.start, found)
-            each = [member(models, i) for i in range(len(seeds))]
-            scores = context.stage(
-                f"AIS, {method}", partial(_scores, each, test, means, config, seeds[0])
+    bottom = _learn_bottom(task, config, seeds[0], context)
+    parts = {"train": task.x, "test": task.test_x}
+    drawn = context.stage("features", partial(_features, bottom, parts, seeds[0]))
+    train, test = (_unpack(drawn[part], config["features"]) for part in parts)
+    means = train.mean(0)
+    learning = _common.rbm_learning_of_seeds(train, means, config, seeds, context)
+    rows = [_baseline(task, config, seed, context) for seed in seeds]
+    sheet, notes = [task.draw(task.x[:20])], []
+    for method, steps, found in learning.run_all(config["methods"], BlockGibbs()):
+        models = restore(learning.start, found)
+        each = [member(models, i) for i in range(len(seeds))]
+        scores = context.stage(
+            f"AIS, {method}", partial(_scores, each, test, means, config, seeds[0])
+        )
+        for i, (seed, own) in enumerate(zip(seeds, rows, strict=True)):
+            stacked = Stack(bottom, each[i])
+            wrong = context.stage(
+                f"regression, {method}, seed {seed}",
+                partial(_regress, stacked, task, config, seed),
             )
-            for i, (seed, own) in enumerate(zip(seeds, rows, strict=True)):
-                stacked = Stack(bottom, each[i])
-                wrong = context.stage(
-                    f"regression, {method}, seed {seed}",
-                    partial(_regress, stacked, task, config, seed),
-                )
-                accepted = _common.acceptance(found, i)
-                own += _rows(task, method, scores[i], wrong["wrong"], accepted)
-            particles = found["particles"][0, :20, : config["features"]]
-            shown = Stack(bottom, each[0]).show(jnp.asarray(particles))
-            sheet.append(task.draw(np.asarray(shown)))
-            spent = _common.seconds(context, method)
-            notes.append(
-                f"{method}: {steps} parameter updates of {len(seeds)} models side by side in "
-                f"{spent:.0f} s, above one set of features."
-            )
+            accepted = _common.acceptance(found, i)
+            own += _rows(task, method, scores[i], wrong["wrong"], accepted)
+        particles = found["particles"][0, :20, : config["features"]]
+        shown = Stack(bottom, each[0]).show(jnp.asarray(particles))
+        sheet.append(task.draw(np.asarray(shown)))
+        spent = _common.seconds(context, method)
+        notes.append(
+            f"{method}: {steps} parameter updates of {len(seeds)} models side by side in "
+            f"{spent:.0f} s, above one set of features."
+        )
     file = "particles.png"
     image_grid(np.concatenate(sheet), task.image_shape, context.out / file, columns=20)
     caption = "Training images, then particles at the end of " + ", ".join(config["methods"])
