@@ -7,7 +7,16 @@ import pytest
 from scipy import stats
 
 from undirected.experiments import claims, registry
-from undirected.experiments.claims import Ahead, Claim, Either, Meets, Near, everywhere, judge
+from undirected.experiments.claims import (
+    Ahead,
+    Claim,
+    Either,
+    Meets,
+    Near,
+    Within,
+    everywhere,
+    judge,
+)
 from undirected.experiments.record import Row, read
 from undirected.experiments.runner import record_path
 
@@ -152,6 +161,21 @@ def test_near_looks_at_both_sides():
         assert judge(claim, record(ours=values)).verdict == verdict
     wide = one(Near(CASE, METRIC, "ours", margin=1.0))
     assert judge(wide, record(ours=[3.0, 3.01, 3.02])).verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "said"),
+    [
+        ([0.9, -1.0, 0.3], "holds", "3 of 3 runs, at most -1"),
+        ([1.5, -1.5, 0.0], "does not hold here", "1 of 3 runs, at most 1.5"),
+        ([0.0, 0.1, None, -7.25], "does not hold here", "2 of 3 runs, at most -7.25"),
+    ],
+)
+def test_errors_that_cancel_in_the_mean_are_not_within_a_limit(values, verdict, said):
+    row = Row(CASE, "ours", METRIC, 0.0, 0.5, 3, better="lower", values=tuple(values))
+    found = judge(one(Within(CASE, METRIC, "ours", 1.0)), record(ours=row))
+    assert found.verdict == verdict
+    assert said in found.ours + found.why
 
 
 def test_either_takes_the_one_that_holds():

@@ -136,6 +136,30 @@ class Near:
 
 
 @dataclass(frozen=True)
+class Within:
+    """In every run our figure is between -limit and limit: errors of a mean may cancel."""
+
+    case: str
+    metric: str
+    method: str
+    limit: float
+
+    def __call__(self, record: Record, repeats: bool) -> Finding | None:
+        """How many runs are, and the one that is farthest off."""
+        row = _row(record, self.case, self.method, self.metric)
+        if row is None or row.ours is None:
+            return None
+        values = [row.ours] if row.values is None else [v for v in row.values if v is not None]
+        inside = sum(abs(value) <= self.limit for value in values)
+        farthest = max(values, key=abs)
+        text = (
+            f"{self.case}: {self.method} within {self.limit:g} in {inside} of {len(values)} runs, "
+            f"at most {farthest:.3g}"
+        )
+        return Finding(inside == len(values), _runs(row, repeats), text)
+
+
+@dataclass(frozen=True)
 class Either:
     """At least one of several checks holds: that one is shown, or else the first."""
 

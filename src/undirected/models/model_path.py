@@ -15,7 +15,6 @@ from undirected.core.numerics import between, is_traced
 from undirected.core.protocols import Separable
 from undirected.models.rbm import RBM
 from undirected.models.scaled_rbm import ScaledRBM
-from undirected.ops.pieces import Pieces, pay
 
 
 class ModelPath(eqx.Module):
@@ -46,17 +45,14 @@ class ModelPath(eqx.Module):
     base: Any
     target: Any
     uncoupled: bool = eqx.field(static=True)
-    pieces: Pieces | None
 
     def __init__(self, base: Any, target: Any, uncoupled: bool | None = None):
         self.base, self.target = base, target
         self.uncoupled = _has_no_weights(base) if uncoupled is None else uncoupled
-        shared = self.uncoupled and type(target) is RBM and pay(target.weights)
-        self.pieces = Pieces.of(target.weights) if shared else None
 
     def __call__(self, beta: float | Float[Array, ""]) -> Any:
         if self.uncoupled and type(self.target) is RBM and is_traced(beta):
-            return ScaledRBM.between(self.base, self.target, jnp.asarray(beta), self.pieces)
+            return ScaledRBM.between(self.base, self.target, jnp.asarray(beta))
         base, _ = eqx.partition(self.base, eqx.is_inexact_array)
         target, rest = eqx.partition(self.target, eqx.is_inexact_array)
         return eqx.combine(jax.tree.map(partial(between, beta), base, target), rest)

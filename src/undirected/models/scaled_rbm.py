@@ -7,15 +7,13 @@ from undirected.core.layout import Layout
 from undirected.core.numerics import between, row, sum_softplus
 from undirected.core.potentials import Potentials
 from undirected.models.rbm import RBM
-from undirected.ops.pieces import Pieces
 
 
 class ScaledRBM(eqx.Module):
     """`RBM(scale * unscaled, visible_bias, hidden_bias)`, in whose products the scale comes last.
 
     At two temperatures W' v is then one product, which a compiler makes once, and no array of
-    scaled weights is written. What a step on a path does not ask for is that of `plain`. With
-    `pieces` of the weights, all units are 0 or 1.
+    scaled weights is written. What a step on a path does not ask for is that of `plain`.
     """
 
     unscaled: Float[Array, "V H"]
@@ -23,16 +21,13 @@ class ScaledRBM(eqx.Module):
     visible_bias: Float[Array, " V"]
     hidden_bias: Float[Array, " H"]
     label_states: int = eqx.field(static=True, default=0)
-    pieces: Pieces | None = None
 
     @classmethod
-    def between(
-        cls, base: RBM, target: RBM, beta: Float[Array, ""], pieces: Pieces | None = None
-    ) -> "ScaledRBM":
+    def between(cls, base: RBM, target: RBM, beta: Float[Array, ""]) -> "ScaledRBM":
         """The model at `beta` on the straight line from a base without weights to the target."""
         visible = between(beta, base.visible_bias, target.visible_bias)
         hidden = between(beta, base.hidden_bias, target.hidden_bias)
-        return cls(target.weights, beta, visible, hidden, target.label_states, pieces)
+        return cls(target.weights, beta, visible, hidden, target.label_states)
 
     @property
     def plain(self) -> RBM:
@@ -51,7 +46,7 @@ class ScaledRBM(eqx.Module):
         """E(v, h) of joint states."""
         count = len(self.unscaled)
         v, h = x[..., :count], x[..., count:]
-        pull = self.scale * (self._times(v) * h).sum(-1)
+        pull = self.scale * ((v @ self.unscaled) * h).sum(-1)
         return -pull - v @ self.visible_bias - h @ self.hidden_bias
 
     def lower(self) -> Potentials:
@@ -63,14 +58,12 @@ class ScaledRBM(eqx.Module):
         where, count = self.layout.blocks[block], len(self.unscaled)
         if not where.visible:
             return self.hidden_fields(x[..., :count])
-        h, rows = x[..., count:], where.slice
-        back = h @ self.unscaled[rows].T if self.pieces is None else self.pieces.back(h, rows)
-        fields = self.scale * back
-        return fields + row(self.visible_bias[rows], fields)
+        fields = self.scale * (x[..., count:] @ self.unscaled[where.slice].T)
+        return fields + row(self.visible_bias[where.slice], fields)
 
     def hidden_fields(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch H"]:
         """W' v + c: the log-odds of the hiddens given the visibles."""
-        fields = self.scale * self._times(v)
+        fields = self.scale * (v @ self.unscaled)
         return fields + row(self.hidden_bias, fields)
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
@@ -80,6 +73,3 @@ class ScaledRBM(eqx.Module):
     def log_odds(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
         """Those of `plain`."""
         return self.plain.log_odds(v)
-
-    def _times(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch H"]:
-        return v @ self.unscaled if self.pieces is None else self.pieces.times(v)

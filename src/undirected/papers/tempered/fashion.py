@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from undirected import data
-from undirected.experiments.claims import Ahead, Claim, Meets
+from undirected.experiments.claims import Ahead, Claim, Within
 from undirected.experiments.record import Outcome
 from undirected.experiments.stages import Context
 from undirected.papers.tempered._images import (
@@ -21,21 +21,24 @@ TITLE = "Gaussian RBM features and an RBM on Fashion-MNIST (the pipeline of Sect
 CONFIG: dict[str, dict[str, Any]] = {"smoke": SMOKE, "quick": QUICK, "full": FULL}
 CLAIMS = [
     Claim(
-        "Above Gaussian features, tempered transitions raise the test log-probability; forward and "
-        "reverse AIS meet within a nat.",
+        "Above Gaussian features, tempered transitions raise the test log-probability.",
         "−598.58 against −611.08 (on NORB)",
         [
             Ahead(
                 "Fashion-MNIST", "test log-probability of the features (nats)", "Trans-SAP", "SAP"
             ),
-            *(
-                Meets("Fashion-MNIST", "log Z, reverse minus forward (nats)", method, 1.0)
-                for method in ("SAP", "Trans-SAP")
-            ),
         ],
     ),
     Claim(
-        "They lower the classification error.",
+        "These log-probabilities are known: forward and reverse AIS meet within a nat.",
+        "not looked at",
+        [
+            Within("Fashion-MNIST", "log Z, reverse minus forward (nats)", method, 1.0)
+            for method in ("SAP", "Trans-SAP")
+        ],
+    ),
+    Claim(
+        "Tempered transitions lower the classification error.",
         "8.4 % against 8.7 % (on NORB)",
         [Ahead("Fashion-MNIST", "classification error (%)", "Trans-SAP", "SAP")],
     ),
