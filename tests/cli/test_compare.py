@@ -9,7 +9,7 @@ import pytest
 from undirected.cli import compare, main
 from undirected.core import graph
 from undirected.factors import third_order
-from undirected.models import FactorGraph, Ising, discrete
+from undirected.models import FactorGraph, Ising, discrete, markov_network
 
 pytestmark = pytest.mark.slow
 
@@ -97,3 +97,15 @@ def test_samplers_that_do_not_fit_are_left_out(monkeypatch, capsys):
     monkeypatch.setattr(compare, "MOST_BONDS", 39)
     assert not clusters & set(compare._samplers(pairs, 8, 20))
     assert "no clusters: 40 couplings" in capsys.readouterr().err
+
+
+def test_chains_of_a_model_with_constraints_start_where_they_hold():
+    """Twelve bits in a ring that are all the same: single moves mend no random state."""
+    names = [f"x{i}" for i in range(12)]
+    pairs = [(a, b) for a, b in zip(names, names[1:] + names[:1], strict=True)]
+    model = markov_network(dict.fromkeys(names, 2), {pair: np.eye(2) for pair in pairs})
+    rows = np.repeat([[0.0], [1.0]], 12, axis=1).repeat(100, axis=0)
+    start, work = compare._samplers(model, 200, 1)["Gibbs"]
+    found = compare._measure(start, work, model, rows, 200, 200, [1], 0)
+    noise = np.random.default_rng(0).integers(0, 2, (200, 12))
+    assert found.log_mmd[-1] < _log_mmd(noise, rows) - 2

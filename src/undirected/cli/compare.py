@@ -37,11 +37,11 @@ from undirected.sampling import (
     SwendsenWang,
     TemperedTransitions,
     Wolff,
-    init_state,
     ladder,
 )
 from undirected.sampling.adjusted import Adjusted
 from undirected.sampling.base import Evaluations
+from undirected.sampling.chain import init_allowed
 from undirected.sampling.clusters import wiring
 from undirected.sampling.perturb import PerturbedState
 from undirected.tasks import kernel_for
@@ -222,7 +222,7 @@ def _measure(
     effective draws are told; perturb-and-max-product starts anew for each.
     """
     start_key, init_key, key = jax.random.split(jax.random.key(seed), 3)
-    x = init_state(model, (chains,), start_key)
+    x = init_allowed(kernel_for(model), model, chains, start_key)
     jax.block_until_ready(start(x, init_key)[0].x)
     begun = time.perf_counter()
     first, advance = start(x, init_key)

@@ -122,6 +122,14 @@ def init_state(
     return random_units(model.layout, key, shape).astype(dtype)
 
 
+def init_allowed(
+    kernel: Kernel, model: Model, chains: int, key: Key[Array, ""]
+) -> Float[Array, "chains n"]:
+    """Random states; where a model forbids some, led by the kernel to what it allows."""
+    x = init_state(model, (chains,), key)
+    return led(kernel, model, x, jnp.ones(x.shape, bool), key, LEAD) if forbids(model) else x
+
+
 def run_chains(
     kernel: Kernel,
     model: Model,
@@ -445,8 +453,7 @@ def _starts(
                 "run_chains: a random start needs `chains` and no `free` mask (clamped units would "
                 "hold random values); pass `start`, or `chains` alone"
             )
-        x = init_state(model, (chains,), key)
-        return led(kernel, model, x, jnp.ones(x.shape, bool), key, LEAD) if forbids(model) else x
+        return init_allowed(kernel, model, chains, key)
     x = jnp.asarray(start)
     if x.ndim == 1:
         x = jnp.broadcast_to(x, (chains or 1, x.shape[0]))
