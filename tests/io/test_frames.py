@@ -196,7 +196,7 @@ def test_polars_and_arrow(tmp_path, library, make):
         write_frame(tmp_path / name, own)
         frame = read_frame(tmp_path / name)
         assert frame.cells["a"].tolist() == ["x", None, "y"]
-        assert frame.cells["c"].tolist() == ["true", None, "false"]
+        assert frame.cells["c"].tolist() == [True, None, False]
         data = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(data[: len(data) // 2])
         with pytest.raises(BadFile, match="damaged"):

@@ -5,6 +5,7 @@ import pytest
 
 import undirected as un
 from undirected.core.errors import UndirectedError
+from undirected.io.frames import as_frame
 
 
 def switches(count: int = 200) -> dict[str, list[str]]:
@@ -79,7 +80,7 @@ def test_answers_have_the_type_of_their_column():
     assert set(found["code"]) == {"1", "2"}
     alone = model.query({"on": [True], "grade": np.array([np.nan])})
     assert isinstance(alone["grade"][0], float)
-    assert isinstance(alone["code"][0], str)  # of a column that is not there
+    assert isinstance(alone["code"][0], int)  # of a column that is not there, as its states read
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-30, 1e9])
@@ -152,6 +153,88 @@ def test_integers_stay_integers_beside_missing_ones():
     assert found["x"].dtype == float
 
 
+@pytest.fixture(scope="module")
+def mixed():
+    """A model of a word, a truth value, a number of categories and a real number."""
+    rng = np.random.default_rng(0)
+    wet = rng.random(90) < 0.5
+    table = {"sky": np.where(wet, "dark", "clear"), "wet": wet, "k": rng.integers(0, 3, 90)}
+    return un.fit_table(table | {"mm": 2.5 * wet + rng.random(90)}, epochs=5, hidden=2)
+
+
+def test_samples_are_of_the_kind_of_their_column(mixed):
+    """Numbers of categories came back as text, and truth values as "true"."""
+    rows = mixed.sample(50)
+    assert set(rows["sky"]) == {"dark", "clear"}
+    assert rows["wet"].dtype == bool
+    assert set(rows["k"].tolist()) <= {0, 1, 2} and rows["k"].dtype.kind == "i"
+    assert rows["mm"].dtype.kind == "f"
+    again = mixed.encode(as_frame(rows))
+    assert not np.isnan(again).any()
+
+
+def test_states_that_are_no_plain_numbers_stay_words():
+    codes = {"zip": ["01", "02"] * 20, "size": ["1", "XL"] * 20, "big": [2**60 + 1, 2**60 + 3] * 20}
+    model = un.fit_table(codes, epochs=2, hidden=2, types={"zip": "category"})
+    rows = model.sample(20)
+    assert set(rows["zip"]) <= {"01", "02"}
+    assert set(rows["size"]) <= {"1", "XL"}
+    assert set(rows["big"].tolist()) <= {2**60 + 1, 2**60 + 3}
+
+
+def test_a_column_without_any_cell_is_answered_as_its_states_read(mixed):
+    found = mixed.query({"sky": ["dark"], "wet": [None], "k": [None]})
+    assert type(found["wet"][0]) is bool
+    assert type(found["k"][0]) is int
+    assert type(mixed.query({"sky": ["dark"]})["k"][0]) is int
+
+
+def test_pandas_keeps_the_types_of_answered_columns(mixed):
+    pd = pytest.importorskip("pandas")
+    asked = pd.DataFrame(
+        {
+            "sky": pd.Categorical(["dark", None], ["clear", "dark", "red"]),
+            "wet": pd.array([None, True], "boolean"),
+            "k": pd.array([None, 2], "Int8"),
+            "mm": np.array([np.nan, 1], np.float32),
+        },
+        index=[3, 3],
+    )
+    found = mixed.query(asked)
+    assert [found[n].dtype for n in asked] == [asked[n].dtype for n in asked]
+    assert not found[list(asked)].isna().any(axis=None)
+    assert list(found.index) == [3, 3]
+    other = pd.DataFrame({"sky": pd.Categorical([None], ["red"]), "wet": [True]})
+    assert mixed.query(other)["sky"][0] in ("clear", "dark")
+    whole = pd.DataFrame({"mm": pd.array([None, 2], "Int64"), "wet": [True, True]})
+    assert mixed.query(whole)["mm"][0] % 1 > 0
+
+
+def test_arrow_gives_arrow_of_the_same_types(mixed):
+    """It gave a mapping, and truth values as text."""
+    pa = pytest.importorskip("pyarrow")
+    words = pa.array(["dark", None]).dictionary_encode()
+    days = pa.array([0, 1], pa.date32())
+    whole = pa.table({"sky": words, "wet": [None, True], "day": days, "k": pa.array([None, 2])})
+    found = mixed.query(whole)
+    assert isinstance(found, pa.Table)
+    assert found.column_names == ["sky", "sky_p", "wet", "wet_p", "day", "k", "k_p", "mm", "mm_sd"]
+    assert all(found.schema.field(n).type == whole.schema.field(n).type for n in whole.column_names)
+    assert found["wet"].to_pylist()[1] is True
+    assert not any(found[name].null_count for name in whole.column_names)
+    halves = mixed.query(pa.table({"mm": pa.array([None, 2]), "wet": [True, True]}))
+    assert halves["mm"].to_pylist()[0] % 1 > 0
+
+
+def test_whole_numbers_of_arrow_beside_missing_ones_are_not_rounded():
+    pa = pytest.importorskip("pyarrow")
+    codes = [2**60 + 1, 2**60 + 3, None] * 20
+    table = pa.table({"code": pa.array(codes), "word": ["u", "v", "u"] * 20})
+    model = un.fit_table(table, epochs=2, hidden=2)
+    assert model.schema["code"].states == (str(2**60 + 1), str(2**60 + 3))
+    assert set(model.query(table)["code"].to_pylist()) == {2**60 + 1, 2**60 + 3}
+
+
 class LazyFrame:
     """What polars reads when it is asked to."""
 
@@ -202,7 +285,7 @@ def test_codes_of_many_digits_are_not_rounded(source):
     table = {"code": column, "word": ["u", "v", "u", "u"] * 15}
     model = un.fit_table(table, epochs=20, hidden=2)
     assert model.schema["code"].states == (str(2**60 + 1), str(2**60 + 3))
-    assert set(model.sample(20)["code"]) <= set(model.schema["code"].states)
+    assert set(model.sample(20)["code"].tolist()) <= {2**60 + 1, 2**60 + 3}
     for code, word in ((2**60 + 1, "u"), (2**60 + 3, "v")):
         assert model.query({"code": [code], "word": [None]})["word"] == [word]
     assert set(model.query(table)["code"]) == {2**60 + 1, 2**60 + 3}

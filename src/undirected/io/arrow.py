@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from undirected.core.cells import as_number, as_word
+from undirected.core.cells import MOST_WHOLE, as_number, as_word
 from undirected.core.errors import BadFile
 
 PARQUET = (".parquet", ".pq")
@@ -90,21 +90,24 @@ def require(path: Path) -> Any:
 
 
 def cells_of(pa: Any, column: Any, name: str) -> np.ndarray:
-    """The cells of a column: numbers, or words with None for what is missing."""
+    """The cells of a column: numbers, or words and booleans with None for what is missing."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_floating(kind) or (pa.types.is_integer(kind) and not column.null_count):
         return column.to_numpy()
-    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_integer(kind):
+        cells = column.to_pylist()
+        codes = any(cell is not None and abs(cell) > MOST_WHOLE for cell in cells)
+        return np.array(cells, object if codes else np.float64)
+    if pa.types.is_decimal(kind):
         return column.cast(pa.float64()).to_numpy()
     if pa.types.is_null(kind):
         return np.full(len(column), None, object)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind):
         raise BadFile(f"column '{name}' holds {kind}; leave it out of the file")
     if pa.types.is_boolean(kind):
-        words = {True: "true", False: "false", None: None}
-        return np.array([words[cell] for cell in column.to_pylist()], object)
+        return np.array(column.to_pylist(), object)
     return np.array(column.cast(pa.string()).to_pylist(), object)
 
 

@@ -1,6 +1,6 @@
 """Tables of words and numbers, with holes: an imputer and a density."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -26,9 +26,9 @@ from undirected.tasks import Settings, train_table
 from undirected.tasks.enumerated import MOST_HIDDEN, hidden_for
 from undirected.tasks.enumerated_learning import fit_enumerated
 from undirected.tasks.fit_table import columns_of, settings_for, table_model
+from undirected.tasks.table_kinds import like
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.table_models import MOST_ENTRIES
-from undirected.tasks.words import as_in
 
 MOST_BINARY = 20_000
 """In place of `MOST_ENTRIES` where all columns are binary: for larger ones the default of
@@ -181,7 +181,7 @@ class TableImputer(OneToOneFeatureMixin, TransformerMixin, _TableEstimator):
         for j in np.flatnonzero(holes.any(0)):
             column = filled[:, j]
             number = X.dtypes.iloc[j].kind in "iu" and self.fill == "mean"
-            found.isetitem(j, column.astype(np.float64) if number else _like(column, X.iloc[:, j]))
+            found.isetitem(j, column.astype(np.float64) if number else like(X.iloc[:, j], column))
         return found
 
 
@@ -239,19 +239,12 @@ class TableDensity(DensityMixin, _TableEstimator):
         if self.template_ is None:
             return rows
         names, columns = self.template_.columns, list(rows.T)
-        if hasattr(self.template_, "iloc"):
-            own = (self.template_.iloc[:, j] for j in range(len(columns)))
-            columns = map(_like, columns, own)
-        else:
-            columns = map(_polars, self.template_, columns)
+        pandas = hasattr(self.template_, "iloc")
+        own = [
+            self.template_.iloc[:, j] if pandas else self.template_[n] for j, n in enumerate(names)
+        ]
+        columns = map(like, own, columns)
         return type(self.template_)(dict(zip(names, columns, strict=True)))
-
-
-def _like(cells: np.ndarray, column: Any) -> Any:
-    """Cells as a column of a data frame has them; numbers stay floats where they are not whole."""
-    if column.dtype.kind in "iu" and (np.asarray(cells, np.float64) % 1).any():
-        return np.asarray(cells, np.float64)
-    return type(column)(cells, index=column.index if len(column) else None, dtype=column.dtype)
 
 
 def _filled(X: Any, cells: np.ndarray, holes: np.ndarray) -> Any:
@@ -260,14 +253,5 @@ def _filled(X: Any, cells: np.ndarray, holes: np.ndarray) -> Any:
     for j in np.flatnonzero(holes.any(0)):
         column = X[X.columns[j]]
         old = zip(column.to_list(), cells[:, j], holes[:, j], strict=True)
-        columns.append(_polars(column, [new if hole else cell for cell, new, hole in old]))
+        columns.append(like(column, [new if hole else cell for cell, new, hole in old]))
     return X.with_columns(columns)
-
-
-def _polars(column: Any, cells: Iterable[Any]) -> Any:
-    """Cells as a column of polars has them; numbers stay floats where they are not whole."""
-    plain = [cell.item() if isinstance(cell, np.generic) else cell for cell in cells]
-    plain, kind = as_in(column, plain), column.dtype
-    if any(isinstance(cell, float) for cell in plain):
-        plain, kind = list(map(float, plain)), kind if kind.is_float() else None
-    return type(column)(column.name, plain, dtype=kind)

@@ -27,7 +27,8 @@ from undirected.tasks.query import Answers, answer_rows, by_column
 from undirected.tasks.rows import has_columns
 from undirected.tasks.sample import sample_units
 from undirected.tasks.sampler import Sampler, sampler_for
-from undirected.tasks.words import ColumnAnswer, answers_by_column, as_in, filled, ones
+from undirected.tasks.table_kinds import in_kind_of
+from undirected.tasks.words import ColumnAnswer, answers_by_column, filled, ones, read_words
 
 if TYPE_CHECKING:
     from undirected.tasks.evaluate import Evaluation
@@ -68,33 +69,36 @@ class TableModel:
 
         Cells by the names of their columns, as in `{"sky": None, "mm": 9.0}`, are one row. Beside a
         column with missing cells stands NAME_p, the probability of the word filled in, or NAME_sd,
-        the standard deviation. A data frame gives a data frame, all else a mapping.
+        the standard deviation. A data frame or an Arrow table gives such a table, whose columns
+        keep their types where those hold the answers; all else gives a mapping.
         """
         frame = as_frame(_as_columns(table))
         found = self.answers(self.encode(frame), method=method, seed=seed)
         columns = filled(frame.cells, found, len(frame))
-        if not (hasattr(table, "columns") and hasattr(table, "dtypes")):
-            return columns
-        asked = {answer.column.name for answer in found if answer.asked.any()}
-        own = {str(name): table[name] for name in table.columns}  # dates are dates there, not text
-        columns |= {name: own[name] for name in frame.cells if name not in asked}
-        columns |= {name: as_in(own[name], columns[name]) for name in asked & own.keys()}
-        answered = type(table)(columns)
-        if hasattr(table, "index"):  # of pandas, by which rows are matched
-            answered.index = table.index
-        return answered
+        for answer in found:
+            name = answer.column.name
+            if answer.asked.all() and isinstance(columns[name][0], str):  # no cell shows its kind
+                columns[name] = read_words(answer.column, np.array(columns[name], object)).tolist()
+        answered = {answer.column.name for answer in found if answer.asked.any()}
+        return in_kind_of(table, columns, answered)
 
     def sample(
         self, count: int, *, given: Any = None, seed: int = 0, sweeps: int = 1000
     ) -> dict[str, np.ndarray]:
-        """Rows drawn from the model, in words and units; `given` is one row to keep."""
+        """Rows drawn from the model, column by column; `given` is one row to keep.
+
+        Cells are words, numbers in the units of the table, or booleans, as the states of their
+        column read.
+        """
         row = np.full(len(self.schema), np.nan, np.float32)
         if given is not None:
             rows = self.encode(as_frame(_as_columns(given)))
             if len(rows) != 1:
                 raise UndirectedError(f"sample: `given` has {len(rows)} rows; pass one")
             row = rows[0]
-        return self.schema.decode(self.samples(count, row, seed=seed, sweeps=sweeps))
+        found = self.schema.decode(self.samples(count, row, seed=seed, sweeps=sweeps))
+        kinds = {column.name: column for column in self.schema if column.is_discrete}
+        return {n: read_words(kinds[n], x) if n in kinds else x for n, x in found.items()}
 
     def evaluate(self, table: Any, *, seed: int = 0, **options: Any) -> "Evaluation":
         """The log-likelihood of a table, with its error; numbers are taken as standardised."""

@@ -1,7 +1,7 @@
 """Answers in the words and units of a table: what stands in its missing cells, and how surely."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from undirected.core.cells import as_number, is_code, is_missing
+from undirected.core.cells import as_number, as_word, is_code, is_missing
 from undirected.core.columns import Column, Schema
 
 SHOWN = 4
@@ -143,14 +143,6 @@ def _plain(cell: Any) -> Any:
     return cell.item() if exact else cell
 
 
-def as_in(column: Any, cells: Sequence[Any]) -> Sequence[Any]:
-    """Cells as a column of a data frame holds them: integers where it does and they are whole."""
-    whole = str(getattr(column, "dtype", "")).lower().startswith(("int", "uint")) and all(
-        isinstance(cell, Real) and float(cell).is_integer() for cell in cells
-    )
-    return [int(cell) for cell in cells] if whole else cells
-
-
 def _alike(words: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
     """Words as numbers or booleans, where the cells of their column are such and the words too."""
     if cells is None:
@@ -164,6 +156,24 @@ def _alike(words: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
         numbers = [int(word) if is_code(word) else as_number(word) for word in words]
         return words if None in numbers else np.array(numbers, object)
     return words
+
+
+def read_words(column: Column, words: np.ndarray) -> np.ndarray:
+    """Words as numbers or booleans, where all states of their column are written as such."""
+    if {state.lower() for state in column.states} == {"false", "true"}:
+        return np.array([word.lower() == "true" for word in words])
+    read = {state: _whole(state) for state in column.states}
+    if all(number is not None and as_word(number) == word for word, number in read.items()):
+        return np.array([read[word] for word in words])
+    return words
+
+
+def _whole(word: str) -> int | float | None:
+    """The number that a word is, an integer where it is whole."""
+    if is_code(word):
+        return int(word)
+    number = as_number(word)
+    return int(number) if number is not None and number.is_integer() else number
 
 
 def _readable(value: float, std: float, decimals: int) -> str:
