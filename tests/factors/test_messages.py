@@ -192,5 +192,9 @@ def test_refusals_say_what_is_wrong():
         count(layout, [[0, 1, 2, 3]], np.zeros(6))
     with pytest.raises(UndirectedError, match="limit is -1"):
         at_most(layout, [[0, 1, 2, 3]], -1)
+    with pytest.raises(UndirectedError, match="limit is 1.5; pass a whole number"):
+        at_most(layout, [[0, 1, 2, 3]], 1.5)
+    with pytest.raises(UndirectedError, match="factors of no variables"):
+        tables(layout, np.zeros((1, 0), int), np.ones(1))
     with pytest.raises(UndirectedError, match=r"block 'y' is \(3, 1\); pass .* at least 2"):
         discrete(y=(3, 1))

@@ -112,7 +112,9 @@ def test_what_is_wrong_is_said() -> None:
         ({"given": ["a"]}, "pass a dictionary"),
         ({"task": "mmap"}, "one or more"),
         ({"maximise": ["a"]}, "other tasks none"),
+        ({"given": {"a": np.array([1, 0])}}, "has no state array"),
         ({"seconds": 0}, "above 0"),
+        ({"seconds": "5"}, "above 0"),
         ({"memory": "much"}, "such as 500M or 4G"),
     ]:
         with pytest.raises(UndirectedError, match=match):
@@ -208,3 +210,27 @@ def test_one_variable_may_be_maximised_by_its_name():
         un.solve(net, "mmap", maximise="wind")
     with pytest.raises(un.UndirectedError, match="maximise is 5; pass a list of names"):
         un.solve(net, "mmap", maximise=5)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_are_no_evidence(wrong: float) -> None:
+    """log Z was NaN and "exact", or minus infinity because of evidence that nobody gave."""
+    layout = un.discrete(x=2)
+    fields = un.FactorGraph.create(layout, [], [wrong, 0.0])
+    pairs = un.FactorGraph.create(layout, [un.tables(layout, [[0, 1]], [[wrong, 0], [0, 0]])])
+    for model in (fields, pairs):
+        for task in ("mar", "pr", "map"):
+            with pytest.raises(NotFinite, match="NaN or infinite"):
+                un.solve(model, task)
+        with pytest.raises(NotFinite, match="NaN or infinite"):
+            un.Elimination().sample(model, 2, seed=0)
+
+
+def test_a_variable_of_many_states() -> None:
+    """A square of its states, of 75 GB here, was made to say which one evidence holds."""
+    weights = np.arange(1, 100_001.0)
+    net = un.markov_network({"a": len(weights), "b": 2}, {"a": weights, "b": [1, 3]})
+    found = un.solve(net)
+    np.testing.assert_allclose(found.tables[0], weights / weights.sum(), rtol=1e-4)
+    assert un.solve(net, "map").state == {"a": 99_999, "b": 1}
+    assert un.query(net, given={"a": 7})["b"][1] == pytest.approx(0.75, abs=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.layout import Layout, Variables
 from undirected.core.numerics import NEG_INF, logsumexp
 from undirected.factors.base import TableGroup, Temperature
@@ -182,7 +182,6 @@ def at_most(layout: Layout, members: ArrayLike, limit: int) -> Count:
         >>> un.query(graph, given={0: 0, 1: 0})
         {2: {0: 0.5, 1: 0.5}}
     """
-    if limit < 0:
-        raise UndirectedError(f"at_most: the limit is {limit}; pass 0 or more")
+    check_counts("at_most", 0, limit=limit)
     found = check_scopes("at_most", Variables.of(layout), members)
     return count(layout, found, np.zeros(min(limit, found.shape[1]) + 1))

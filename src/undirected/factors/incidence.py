@@ -70,6 +70,8 @@ def check_scopes(
     if found.ndim != 2 or (arity is not None and found.shape[1] != arity):
         wanted = f"(factors, {'variables' if arity is None else arity})"
         raise UndirectedError(f"{caller}: scopes have shape {found.shape}; pass {wanted}")
+    if len(found) and not found.shape[1]:
+        raise UndirectedError(f"{caller}: factors of no variables; pass at least one for each")
     if found.size and not np.issubdtype(found.dtype, np.integer):
         raise UndirectedError(f"{caller}: scopes are {found.dtype}; pass integer variable numbers")
     found = found.astype(np.int64)

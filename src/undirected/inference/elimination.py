@@ -237,8 +237,12 @@ def state_levels(p: Potentials) -> list[Logs]:
     variables, found = Variables.of(p.layout), []
     for first, width in zip(variables.first, variables.width, strict=True):
         own, seen = unary[first : first + width], evidence[first : first + width]
-        x = np.array([[0.0], [1.0]]) if width == 1 else np.eye(width)
-        found.append((x * own + np.where(seen > 0, NEG_INF * (1 - x), seen * x)).sum(1))
+        if width == 1:
+            held = float(NEG_INF * (seen[0] > 0))
+            found.append(np.array([held, own[0] + min(seen[0], 0.0)]))
+        else:
+            others = (seen > 0).sum() - (seen > 0)  # units that are on where this state is off
+            found.append(own + np.minimum(seen, 0.0) + NEG_INF * others)
     return found
 
 
@@ -256,7 +260,12 @@ def _fields(p: Potentials) -> list[Logs]:
 
 
 def _forbid(logs: Logs) -> Logs:
-    """Hard entries as -inf, which no sum can undo."""
+    """Hard entries as -inf, which no sum can undo; NaN and +inf are refused."""
+    if not (logs < np.inf).all():
+        raise NotFinite(
+            "elimination: a log-potential is NaN or infinite; pass finite numbers, and -inf for "
+            "what is forbidden"
+        )
     return np.where(logs < -HARD, -np.inf, logs)
 
 

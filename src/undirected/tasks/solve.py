@@ -8,6 +8,7 @@ import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def _check(task: str, seconds: float) -> None:
     if task not in TASKS:
         known = ", ".join(TASKS)
         raise UndirectedError(f"solve: task {task!r:.40} is unknown; pass one of {known}")
-    if not seconds > 0:
+    if not (isinstance(seconds, Real) and seconds > 0):
         raise UndirectedError(f"solve: seconds is {seconds!r:.40}; pass a number above 0")
 
 
@@ -261,7 +262,7 @@ def _evidence(
     known = {}
     for name, state in given.items():
         v = _number(names, name)
-        if state not in words[v]:
+        if not isinstance(state, Hashable) or state not in words[v]:
             some = ", ".join(repr(word) for word in words[v][:6])
             raise UndirectedError(
                 f"solve: variable {name!r} has no state {state!r:.40}; pass one of {some}"
