@@ -110,6 +110,21 @@ def test_samples_have_the_letters_of_the_model():
     assert model.sample(3, 2, seed=5).sequences == model.sample(3, 2, seed=5).sequences
 
 
+def test_letters_that_are_given_are_held():
+    """Position 8 pairs with position 1 as elsewhere; 0.15 is 6 standard errors of 400."""
+    model = un.fit_family(family(2000), "pseudo-likelihood", l2=0.001)
+    drawn = model.sample(400, sweeps=30, seed=1, given={1: "C", np.int64(2): "-"})
+    assert {row[:2] for row in drawn.sequences} == {"C-"}
+    assert abs((drawn.states[:, 7] == 3).mean() - 0.84) < 0.15
+    for wrong, match in [
+        ({0: "A"}, "position 0 is given; pass 1 to"),
+        ({1: "X"}, "'X' is given at position 1; pass one of -ACGU"),
+        ("C-", "pass {position: letter}"),
+    ]:
+        with pytest.raises(UndirectedError, match=match):
+            model.sample(2, sweeps=1, given=wrong)
+
+
 def test_a_folder_keeps_model_and_letters(tmp_path):
     model = random_family_model()
     model.save(tmp_path / "model")

@@ -46,6 +46,37 @@ def test_inserts_and_their_dots_are_dropped_but_dots_alone_are_gaps(tmp_path):
     assert alone.sequences == ["MK-L", "MKFL"]
 
 
+def test_comments_are_passed_over(tmp_path):
+    """A3M files of today begin with a line of numbers, as ColabFold writes them."""
+    path = written(tmp_path, "#4\t1\n;made by hand\n>a\nMK-L\n# here\n>b\nMKaFL\n", "family")
+    assert is_fasta(path) and un.read_fasta(path).sequences == ["MK-L", "MKFL"]
+
+
+BLOCKS = """# STOCKHOLM 1.0
+#=GF ID   Few
+
+a/1-5          MK..-
+#=GR a/1-5 SS  HH..X
+b              MKwyF
+#=GC RF        xx..x
+
+a/1-5          LV
+b              LI
+//
+"""
+
+
+def test_blocks_of_the_stockholm_form_are_joined(tmp_path):
+    path = written(tmp_path, gzip.compress(BLOCKS.encode()), "family.gz")
+    found = un.read_fasta(path)
+    assert is_fasta(path) and found.names == ("a/1-5", "b")
+    assert found.sequences == ["MK-LV", "MKFLI"]
+    with pytest.raises(BadFile, match="a second alignment begins at line 15"):
+        un.read_fasta(written(tmp_path, BLOCKS + "\n" + BLOCKS.split("\n", 1)[1]))
+    with pytest.raises(BadFile, match="line 10, sequence 'b' has the letter 'X'"):
+        un.read_fasta(written(tmp_path, BLOCKS.replace("b              LI", "b LX")))
+
+
 @pytest.mark.parametrize(
     ("letters", "wanted"),
     [("ACGT", "-ACGT"), ("ACGU", "-ACGU"), ("ACG", "-ACGU"), ("ACGW", "-ACDEFGHIKLMNPQRSTVWY")],

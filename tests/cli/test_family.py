@@ -108,7 +108,7 @@ def test_evaluate_and_describe(run, model, tmp_path):  # noqa: F811
             ("sample", "model", "--out", "n.fasta", "--png", "a.png"),
             "--png is not for an alignment",
         ),
-        (("evaluate", "model", "table.csv"), "table.csv is not FASTA"),
+        (("evaluate", "model", "table.csv"), "table.csv is no alignment"),
         (("evaluate", "model", "family.fasta", "--method", "exact"), "leave out --method exact"),
         (("contacts", "model", "--out", "c.csv", "--separation", 7), "smaller --separation"),
         (("fit", "family.fasta", "--model", "rbm", "--out", "m"), "pass --model potts"),
@@ -162,3 +162,11 @@ def test_contacts_of_a_model_of_a_table(run, tmp_path):  # noqa: F811
     un.save(tmp_path / "ising", un.Ising.create(3))
     code, _, err = run("contacts", tmp_path / "ising", "--out", "c.csv")
     assert code == 1 and "not a Potts model of an alignment" in " ".join(err.split())
+
+
+def test_other_forms_of_alignments_are_fitted(run, tmp_path):  # noqa: F811
+    (tmp_path / "family.sto").write_text("# STOCKHOLM 1.0\na MKLV\nb MKFI\n//\n")
+    (tmp_path / "family.txt").write_text("#4\t1\n>a\nMKLV\n>b\nMKFI\n")
+    for n, name in enumerate(["family.sto", "family.txt"]):
+        code, _, err = run("fit", name, "--method", "mean-field", "--out", f"m{n}")
+        assert code == 0 and "2 sequences of 4 positions" in err, err

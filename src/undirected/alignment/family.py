@@ -1,7 +1,8 @@
 """A Potts model of a family of sequences: how it is fitted, and what one asks of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from undirected.alignment.mean_field import mean_field_potts
 from undirected.alignment.sequences import Alignment, letters_of
 from undirected.alignment.weights import check_family, frequencies, sequence_weights
 from undirected.core.errors import BadFile, UndirectedError, check_counts
+from undirected.core.numerics import NEG_INF
 from undirected.io.checkpoint import Checkpoints
 from undirected.learning.checkpointing import Store
 from undirected.learning.pairwise import Penalty, fit_pairwise
@@ -68,7 +70,7 @@ class FamilyModel:
         found = np.full(len(states), float(self.potts.offset))
         places = np.arange(self.n_positions)
         for n, row in enumerate(states):
-            picked = matrix[places, row][:, places, row]
+            picked = matrix[places[:, None], row[:, None], places, row]
             found[n] += fields[places, row].sum(dtype=float) + 0.5 * picked.sum(dtype=float)
         return 0.0 - found
 
@@ -86,10 +88,20 @@ class FamilyModel:
         """Pairs of positions from 1, more than `separation` apart, best first."""
         return rank_contacts(contact_scores(self.potts), separation)
 
-    def sample(self, count: int = 100, sweeps: int = 1000, seed: int = 0) -> Alignment:
-        """New sequences, each from a chain of its own that starts at independent positions."""
+    def sample(
+        self,
+        count: int = 100,
+        sweeps: int = 1000,
+        seed: int = 0,
+        given: Mapping[int, str] | None = None,
+    ) -> Alignment:
+        """New sequences, each from a chain of its own that starts at independent positions.
+
+        `given` are letters that are held, `{position: letter}`, positions from 1 as in contacts.
+        """
         check_counts("sample", count=count, sweeps=sweeps)
-        x = _draw(self.potts.fields, jnp.asarray(self.potts.coupling_matrix), count, sweeps, seed)
+        fields = self._held({} if given is None else given)
+        x = _draw(fields, jnp.asarray(self.potts.coupling_matrix), count, sweeps, seed)
         names = tuple(f"sample_{n + 1}" for n in range(count))
         return Alignment(x, self.letters, names)
 
@@ -99,6 +111,28 @@ class FamilyModel:
 
         notes = {"family": {"letters": self.letters, **self.notes}}
         save_model(Path(folder), self.potts, notes | (extra or {}))
+
+    def _held(self, given: Mapping[int, str]) -> Float[np.ndarray, "L q"]:
+        """The fields, with all letters but the given ones forbidden."""
+        if not isinstance(given, Mapping):
+            raise UndirectedError(
+                f"sample: given is {given!r:.40}; pass {{position: letter}}, positions from 1"
+            )
+        fields = np.array(self.potts.fields)
+        for position, letter in given.items():
+            whole = isinstance(position, Integral) and not isinstance(position, bool)
+            if not whole or not 1 <= position <= self.n_positions:
+                raise UndirectedError(
+                    f"sample: position {position!r:.40} is given; pass 1 to {self.n_positions}"
+                )
+            if not isinstance(letter, str) or len(letter) != 1 or letter not in self.letters:
+                raise UndirectedError(
+                    f"sample: {letter!r:.40} is given at position {position}; pass one of "
+                    f"{self.letters}"
+                )
+            fields[int(position) - 1] = NEG_INF
+            fields[int(position) - 1, self.letters.index(letter)] = 0.0
+        return fields
 
     def _states_of(self, alignment: Alignment) -> np.ndarray:
         """States by this model's letters, of as many positions."""

@@ -1,4 +1,4 @@
-"""Alignments of proteins, RNA or DNA: letters as integer states, FASTA files in and out."""
+"""Alignments of proteins, RNA or DNA: letters as integer states, files in and out."""
 
 import bz2
 import gzip
@@ -27,6 +27,8 @@ NUCLEIC = {"rna": ("U", "BDHKMNRSVWXY"), "dna": ("T", "N")}
 """Its own base, and letters for one of several bases: with T most of those are a protein's too."""
 MARK = b"\xef\xbb\xbf"
 """With which some programs begin a text."""
+COMMENT, STOCKHOLM = ("#", ";"), "# STOCKHOLM"
+"""What lines that are no sequences begin with, and what the other form of files begins with."""
 DAMAGED = OSError, EOFError, lzma.LZMAError, zlib.error
 """What packed files raise that are cut or have wrong bytes."""
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
@@ -114,14 +116,20 @@ class _Record(NamedTuple):
     parts: list[tuple[int, str]]
 
 
+Lines = list[tuple[int, str]]
+"""The lines of a file with their numbers, without white space around them."""
+
+
 def read_fasta(path: str | Path, alphabet: str = "auto", unknown: str = "error") -> Alignment:
     r"""Read an alignment; what is wrong with it is reported with its line and name.
 
     Lower-case letters are inserts of that one sequence and are dropped, and so are dots where there
-    are inserts (the A2M and A3M forms); in a file without lower-case letters a dot is a gap.
+    are inserts (the A2M and A3M forms); in a file without lower-case letters a dot is a gap. Lines
+    that begin with # or ; are comments.
 
     Args:
-        path: a FASTA file, also of gzip, bzip2 or xz.
+        path: a FASTA file, or one of the Stockholm form with one alignment; also of gzip, bzip2 or
+            xz.
         alphabet: "protein", "rna", "dna", or the letters themselves with the gap first; "auto"
             takes RNA or DNA where no other letters occur but those for any base: N, and beside U
             the rest of IUPAC's.
@@ -198,15 +206,18 @@ def letters_of(alphabet: str) -> str:
 
 
 def is_fasta(path: str | Path) -> bool:
-    """Whether a file's first sign that is not white space is the > of FASTA."""
+    """Whether a file begins, after comments, with the > of FASTA, or as the Stockholm form does."""
     path = Path(path)
     if not path.is_file():
         return False
     try:
         with _open(path) as file:
-            return file.read(4096).removeprefix(MARK).lstrip().startswith(b">")
+            text = file.read(4096).removeprefix(MARK).decode("latin-1").lstrip()
     except DAMAGED:
         return False
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith(COMMENT)), "")
+    return text.startswith(STOCKHOLM) or first.startswith(">")
 
 
 def _open(path: Path):  # of three kinds, which share no class
@@ -223,9 +234,35 @@ def _records(path: Path) -> Iterator[_Record]:
             text = file.read().removeprefix(MARK).decode()
     except (*DAMAGED, UnicodeDecodeError) as error:
         raise BadFile(f"{path}: cannot be read as text ({error}); pass a FASTA file") from error
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    if text.lstrip().startswith(STOCKHOLM):
+        return _stockholm(path, lines)
+    return _fasta(path, lines)
+
+
+def _stockholm(path: Path, lines: Lines) -> Iterator[_Record]:
+    """The sequences of the Stockholm form, whose lines of a name and letters come in blocks."""
+    found: dict[str, _Record] = {}
+    ended = False
+    for number, line in lines:
+        if not line or line.startswith("#"):
+            continue
+        if ended:
+            raise BadFile(f"{path}: a second alignment begins at line {number}; pass one a file")
+        name, *letters = line.split(maxsplit=1)
+        ended = line == "//"
+        if not ended:
+            record = found.setdefault(name, _Record(name, number, []))
+            record.parts.append((number, "".join(letters)))
+    return iter(found.values())
+
+
+def _fasta(path: Path, lines: Lines) -> Iterator[_Record]:
+    """The sequences of the FASTA form: a line of a name, and lines of letters below it."""
     record = None
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip()
+    for number, line in lines:
+        if line.startswith(COMMENT):
+            continue
         if line.startswith(">"):
             if record is not None:
                 yield record

@@ -14,16 +14,17 @@ from undirected.core.files import check_place, locked
 
 SHORT = {"auto": "pseudo-likelihood", "pl": "pseudo-likelihood"}
 FORMS = (".fasta", ".fa", ".faa", ".fna", ".afa", ".a2m", ".a3m")
+READ = (*FORMS, ".sto", ".stk", ".stockholm")
 METHODS = ("pseudo-likelihood", "pcd", "mean-field", "rise", "logrise")
 CHAINS = "chains"
 """The folder of a run by chains that is not at its end."""
 
 
 def is_alignment(path: Path) -> bool:
-    """Whether a file is FASTA by what is in it, or by its name: what lacks in it is told then."""
+    """Whether a file is an alignment by what is in it, or by its name: what lacks is told then."""
     from undirected.alignment.sequences import is_fasta
 
-    return is_fasta(path) or path.name.removesuffix(".gz").endswith(FORMS)
+    return is_fasta(path) or path.name.removesuffix(".gz").endswith(READ)
 
 
 def fit_alignment(
@@ -166,7 +167,9 @@ def evaluate_family(
         raise UndirectedError("evaluate: log Z of a family is annealed; leave out --method exact")
     family = load_family(folder)
     if path.is_file() and not is_alignment(path):
-        raise UndirectedError(f"evaluate: {path} is not FASTA; {folder} is a model of an alignment")
+        raise UndirectedError(
+            f"evaluate: {path} is no alignment; {folder} is a model of an alignment"
+        )
     energies = family.energies(read_fasta(path, family.letters))
     found = potts_log_z(family.potts, betas, chains, seed)
     logs = -energies - found.value
