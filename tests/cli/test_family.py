@@ -117,7 +117,7 @@ def test_evaluate_and_describe(run, model, tmp_path):  # noqa: F811
         (("fit", "single.fasta", "--out", "m"), "1 sequence, all the same"),
         (("fit", "ragged.fasta", "--out", "m"), "line 3, sequence 'b' has 3 aligned letters"),
         (("fit", "strange.fasta", "--out", "m"), "line 4, sequence 'b' has the letter 'X'"),
-        (("fit", "strange.fasta", "--out", "m"), "`undirected fit`: --unknown gap"),
+        (("fit", "strange.fasta", "--out", "m"), "at the command line: --unknown gap"),
         (("fit", "none.fasta", "--out", "m"), "none.fasta: no such file"),
         (("fit", "none.fa.gz", "--out", "m"), "none.fa.gz: no such file"),
         (("fit", "empty.fasta", "--out", "m"), "no sequences; a FASTA file has lines >NAME"),
@@ -154,6 +154,11 @@ def test_unknown_letters_can_be_gaps(run, tmp_path):  # noqa: F811
     how = ["--method", "mean-field", "--unknown", "gap", "--out", "m"]
     code, _, err = run("fit", "strange.fasta", *how)
     assert code == 0, err
+    look = ["strange.fasta", "--betas", 10, "--chains", 10]
+    code, _, err = run("evaluate", "m", *look)
+    assert code == 1 and "--unknown gap" in err
+    code, out, err = run("evaluate", "m", *look, "--unknown", "drop", "--json")
+    assert code == 0 and json.loads(out)["rows"] == 1, err
     code, _, err = run("contacts", "strange.fasta", "--out", "c.csv")
     assert code == 1 and "no model" in err
 

@@ -368,8 +368,8 @@ def _unknown_letter(
             if table[min(ord(letter), 128)] == UNKNOWN:
                 return BadFile(
                     f"{_place(where, record, line)} has the letter {letter!r}, which is not one of "
-                    f"{letters}; pass another alphabet, or unknown='gap' or 'drop' (of "
-                    "`undirected fit`: --unknown gap)"
+                    f"{letters}; pass another alphabet, or unknown='gap' or 'drop' (at "
+                    "the command line: --unknown gap)"
                 )
     raise AssertionError("a state that is unknown comes from a letter that is")
 

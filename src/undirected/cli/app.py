@@ -248,6 +248,7 @@ def evaluate(
     method: options.EvaluateMethod = "auto",
     chains: Annotated[int, typer.Option(help="Chains of AIS.")] = 200,
     betas: Annotated[int, typer.Option(help="Temperatures of AIS.")] = 2000,
+    unknown: options.Unknown = "error",
     seed: Seed = 0,
     progress: options.ShowProgress = False,
     as_json: AsJson = False,
@@ -260,7 +261,9 @@ def evaluate(
     check_choice("evaluate: method", method, EVALUATE_METHODS)
     if family := _family_commands(model):
         _refuse(context, ["header"], "not for an alignment")
-        return family.evaluate_family(model, table, method, chains, betas, seed, as_json)
+        settings = method, chains, betas, unknown, seed, as_json
+        return family.evaluate_family(model, table, *settings)
+    _refuse(context, ["unknown"], "for an alignment")
     from undirected.cli.evaluate import evaluate_table
 
     evaluate_table(model, table, header, method, chains, betas, seed, as_json, progress)

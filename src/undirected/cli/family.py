@@ -158,7 +158,14 @@ def sample_family(folder: Path, out: Path, count: int, sweeps: int, seed: int, j
 
 
 def evaluate_family(
-    folder: Path, path: Path, method: str, chains: int, betas: int, seed: int, js: bool
+    folder: Path,
+    path: Path,
+    method: str,
+    chains: int,
+    betas: int,
+    unknown: str,
+    seed: int,
+    js: bool,
 ) -> None:
     """Log-likelihood of the sequences of an alignment, with log Z by annealing."""
     from undirected.alignment import load_family, potts_log_z, read_fasta
@@ -170,7 +177,7 @@ def evaluate_family(
         raise UndirectedError(
             f"evaluate: {path} is no alignment; {folder} is a model of an alignment"
         )
-    energies = family.energies(read_fasta(path, family.letters))
+    energies = family.energies(read_fasta(path, family.letters, unknown))
     found = potts_log_z(family.potts, betas, chains, seed)
     logs = -energies - found.value
     spread = float(logs.std(ddof=1) / np.sqrt(len(logs))) if len(logs) > 1 else 0.0
