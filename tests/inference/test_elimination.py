@@ -172,6 +172,10 @@ def test_what_cannot_be_done_is_said() -> None:
         Elimination()(FactorGraph.create(stamped.layout, [stamped]))
     rbm = RBM(jnp.zeros((3, 2)), jnp.zeros(3), jnp.zeros(2))
     assert float(Elimination()(rbm).log_z) == pytest.approx(5 * np.log(2), abs=1e-5)
+    for ask in (Elimination().best, Elimination().sample):
+        for many in (0, 1.5):
+            with pytest.raises(UndirectedError, match=f"count is {many}; pass a whole number"):
+                ask(rbm, many)
     two = FactorGraph.create(discrete(x=2), [at_most(discrete(x=2), [[0, 1]], 1)])
     with pytest.raises(NotFinite, match="every state is forbidden"):
         Elimination()(observe(two.lower(), {0: 1, 1: 1}))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from undirected.core.errors import NotFinite, TooLarge, UndirectedError
+from undirected.core.errors import NotFinite, TooLarge, UndirectedError, check_counts
 from undirected.core.layout import Layout, Variables, to_units
 from undirected.core.numerics import HARD, NEG_INF
 from undirected.core.potentials import Beliefs, Potentials, lowered, statistics
@@ -109,6 +109,7 @@ class Elimination(Inference):
 
         Fewer than `count` come back where fewer are allowed.
         """
+        check_counts("elimination", count=count)
         p = lowered("elimination", model)
         plan = _Plan.of(p, [_fields(p)], self.most)
         states, values = best_states(*plan.collect(0, 0.0), count)
@@ -122,6 +123,7 @@ class Elimination(Inference):
         seed: int | None = None,
     ) -> Float[Array, "count n"]:
         """Independent exact draws of all units at the temperature, which must be above 0."""
+        check_counts("elimination", count=count)
         if not self.temperature > 0:
             raise UndirectedError(
                 f"elimination: samples at temperature {self.temperature}; pass one above 0"
