@@ -252,10 +252,10 @@ GUIDE = """\
 # Protein and RNA families
 
 A family is an alignment: a FASTA file in which every sequence has the same number of aligned
-letters, `-` for gaps. Lower-case letters are inserts and are dropped, packed files are read too,
-and what is wrong is told with its line and name. A Potts model of it has a field for every letter
-at every position and a table of couplings for every pair of positions; strong couplings are
-contacts.
+letters, `-` for gaps. Lower-case letters are inserts and are dropped (A2M, A3M); files of the
+Stockholm form and packed files are read too, and what is wrong is told with its line and name. A
+Potts model of it has a field for every letter at every position and a table of couplings for every
+pair of positions; strong couplings are contacts.
 
 ```python
 import numpy as np
@@ -272,6 +272,7 @@ best = family.contacts()
 assert (best.i[0], best.j[0]) == (3, 10)  # positions from 1
 effects = family.mutations(rows[0])  # E(mutant) - E(sequence): position, then letter
 new = family.sample(50, sweeps=50)
+held = family.sample(50, sweeps=50, given={3: "G", 5: "A"})  # letters that stay, from position 1
 found = un.potts_log_z(family.potts, betas=100, chains=100)
 print(family.energies(new).mean(), found.value, found.integrated, found.entropy)
 ```
