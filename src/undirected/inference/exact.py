@@ -163,18 +163,22 @@ class Transfer(Inference):
         bits = (jnp.arange(2**w)[:, None] >> jnp.arange(w)[None]) & 1
 
         @jax.checkpoint
-        def enter(table: Array, unit: tuple[Array, Array, Array]) -> tuple[Array, None]:
-            """table[s]: bit d of s is the unit that entered d + 1 steps ago."""
+        def enter(table: Array, unit: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            """table[s]: bit d of s is the unit that entered d + 1 steps ago.
+
+            The peak is taken out: beside a log Z of thousands it would lose its last digits.
+            """
             on_i, off_i, weight_i = unit
             pull = bits.astype(table.dtype) @ weight_i
             both = jnp.stack([table + off_i, table + on_i + pull], 0)
             both = both.reshape(2, 2, 2 ** (w - 1))
             summed = logsumexp(both, self.temperature, axis=1)
-            return summed.T.reshape(-1), None
+            peak = jax.lax.stop_gradient(summed.max())
+            return summed.T.reshape(-1) - peak, peak
 
         start = jnp.where(jnp.arange(2**w) == 0, 0.0, NEG_INF).astype(on.dtype)
-        table, _ = jax.lax.scan(enter, start, (on, off, weight))
-        return p.offset + logsumexp(table, self.temperature)
+        table, peaks = jax.lax.scan(enter, start, (on, off, weight))
+        return p.offset + (peaks.sum() + logsumexp(table, self.temperature))
 
 
 def _listed_blocks(p: Potentials) -> tuple[int, ...]:
