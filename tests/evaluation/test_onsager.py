@@ -33,6 +33,12 @@ def test_large_lattices_have_the_free_energy_of_the_infinite_one():
     assert torus_log_z(64, 64, coupling) / 64**2 == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.parametrize("coupling", [20.0, 400.0, 1e4])
+def test_near_zero_temperature_two_states_are_left(coupling):
+    wanted = 2 * 4 * 5 * coupling + np.log(2)
+    assert torus_log_z(4, 5, coupling) == pytest.approx(wanted, rel=1e-12)
+
+
 def test_what_is_no_torus_is_refused():
     with pytest.raises(UndirectedError, match="sides from 3"):
         torus_log_z(2, 4, 0.3)

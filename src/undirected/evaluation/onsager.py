@@ -30,8 +30,11 @@ def torus_log_z(rows: int, cols: int, coupling: float) -> float:
             "coupling above 0"
         )
     wave = np.pi * np.arange(2 * rows) / rows
-    ratio = np.cosh(2 * coupling) ** 2 / np.sinh(2 * coupling)
-    gamma = np.arccosh(np.maximum(ratio - np.cos(wave), 1.0))
+    # cosh(gamma) = cosh(2 J) coth(2 J) - cos(wave), both sides times exp(-2 J): nothing overflows.
+    least = np.exp(-2 * coupling)
+    scaled = 0.5 * (1 + least**2) / np.tanh(2 * coupling) - least * np.cos(wave)
+    scaled = np.maximum(scaled, least)
+    gamma = 2 * coupling + np.log(scaled + np.sqrt(scaled - least) * np.sqrt(scaled + least))
     # That of the longest wave changes its sign at the critical coupling.
     gamma[0] = 2 * coupling + np.log(np.tanh(coupling))
     logs, signs = [], []
@@ -44,5 +47,5 @@ def torus_log_z(rows: int, cols: int, coupling: float) -> float:
         signs.append(np.prod(np.sign(part)))
     top = max(logs)
     total = sum(sign * np.exp(log - top) for sign, log in zip(signs, logs, strict=True))
-    edge = 0.5 * rows * cols * np.log(2 * np.sinh(2 * coupling))
+    edge = 0.5 * rows * cols * (2 * coupling + np.log(-np.expm1(-4 * coupling)))
     return float(edge + top + np.log(total) - np.log(2))
