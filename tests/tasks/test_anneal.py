@@ -9,6 +9,7 @@ import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from tests.compiled import compilations
 from tests.sampling import cases
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
@@ -45,6 +46,18 @@ def test_other_models_are_cooled_by_their_kernel():
         found = anneal(case.model, restarts=20, sweeps=30, kernel=kernel, seed=1)
         np.testing.assert_array_equal(found.x, case.truth.best)
     assert found.rounds == 1
+
+
+def test_annealing_again_compiles_nothing():
+    def once(seed):
+        fields = jnp.asarray(np.random.default_rng(seed).normal(size=4), jnp.float32)
+        model = Ising.from_spins(jnp.ones(3), fields, graph.chain(4))
+        return anneal(model, restarts=4, sweeps=10, seed=seed)
+
+    once(0)
+    with compilations() as made:
+        once(1)
+    assert made == []
 
 
 def test_only_glasses_are_taken_for_glasses():

@@ -160,20 +160,27 @@ def _chains(model: Any, kernel: Kernel, restarts: int, sweeps: int) -> Any:
         ]
     )
 
-    @eqx.filter_jit
-    def cool(model: Any, key: Key[Array, ""]) -> Array:
-        path, free = tempered(model), jnp.ones(model.layout.n, bool)
-        start_key, init_key, move_key = jax.random.split(key, 3)
-        x = init_state(model, (restarts,), start_key)
+    def cooling(state: None, key: Key[Array, ""]) -> tuple[None, Array]:
+        return state, _cool_chains(kernel, model, betas, key, restarts)
 
-        def once(k: Array, x: Array) -> Array:
-            colder = path(betas[k])
-            state = kernel.init(colder, x, init_key)
-            return kernel.step(colder, state, free, jax.random.fold_in(move_key, k))[0].x
+    return cooling
 
-        return lax.fori_loop(0, sweeps, once, x)
 
-    return lambda state, key: (None, cool(model, key))
+@eqx.filter_jit
+def _cool_chains(
+    kernel: Kernel, model: Any, betas: Float[Array, " k"], key: Key[Array, ""], restarts: int
+) -> Float[Array, "restarts n"]:
+    """The last states of chains that made one step at every temperature."""
+    path, free = tempered(model), jnp.ones(model.layout.n, bool)
+    start_key, init_key, move_key = jax.random.split(key, 3)
+    x = init_state(model, (restarts,), start_key)
+
+    def once(k: Array, x: Array) -> Array:
+        colder = path(betas[k])
+        state = kernel.init(colder, x, init_key)
+        return kernel.step(colder, state, free, jax.random.fold_in(move_key, k))[0].x
+
+    return lax.fori_loop(0, len(betas), once, x)
 
 
 def _in_units(model: Any) -> Any:
