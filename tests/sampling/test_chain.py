@@ -561,6 +561,32 @@ def test_a_start_that_is_no_state_is_refused(key, kernel):
             run_chains(kernel, three, x, key, samples=3)
 
 
+def test_chains_go_on_from_a_state_of_their_own_kernel_and_model(key):
+    """Others ended in an error about trees, and a number of chains was passed over."""
+    model, start = Ising.create(3), np.zeros((2, 3))
+    short, long = (
+        ParallelTempering(Gibbs(), tempered, betas) for betas in ((1.0, 0.0), (1.0, 0.5, 0.0))
+    )
+    plain, pair = (run_chains(k, model, start, key, samples=1) for k in (Gibbs(), short))
+    for kernel, other, state, chains, message in (
+        (Gibbs(), model, plain, None, "start is a result; pass its `state`"),
+        (Gibbs(), model, plain.state, 5, r"x of shape \(2, 3\), and chains is 5"),
+        (Gibbs(), Ising.create(4), plain.state, None, "the model has 4 units"),
+        (short, model, plain.state, None, "a ChainState that this ParallelTempering"),
+        (long, model, pair.state, None, "a LadderState that this ParallelTempering"),
+    ):
+        with pytest.raises(UndirectedError, match=message):
+            run_chains(kernel, other, state, key, samples=2, chains=chains)
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan])
+def test_no_unit_is_held_at_what_is_no_state(key, value):
+    """A spin of -1 was held as it was, and others felt it turned over."""
+    start = np.array([value, 0.0, 1.0])
+    with pytest.raises(UndirectedError, match=f"holds unit 0 at {value:g}; .*spins"):
+        run_chains(Gibbs(), Ising.create(3), start, key, samples=1, free=[False, True, True])
+
+
 def test_moments_need_potentials(key):
     with pytest.raises(UnsupportedFactor, match="got Count; leave moments out"):
         run_chains(Counting(), Count(), None, key, chains=1, samples=1, moments=True)

@@ -16,7 +16,9 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from undirected.core.agreement import told_of_loss
 from undirected.core.diagnostics import ess, rhat
 from undirected.core.errors import UndirectedError, check_counts, check_offers
+from undirected.core.layout import Layout
 from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
+from undirected.core.numerics import is_traced
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.progress import Progress
 from undirected.core.protocols import Info, Kernel, Model
@@ -189,9 +191,13 @@ def run_chains(
     check_counts("run_chains", 0, burn_in=burn_in)
     observers = check_observers(_asked(observe, keep, moments), model, samples)
     start_key, init_key, run_key = jax.random.split(make_key("run_chains", key, seed), 3)
-    state = start
-    if not isinstance(start, eqx.Module):
-        state = kernel.init(model, _starts(kernel, model, start, chains, free, start_key), init_key)
+    if isinstance(start, eqx.Module):
+        _check_state(kernel, model, start, chains, init_key)
+        state = start
+    else:
+        x = _starts(kernel, model, start, chains, free, start_key)
+        state = kernel.init(model, x, init_key)
+        _check_held(model.layout, x, free)
     free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
     if progress is not None and mesh is None:
         state = _warm_up(kernel, model, state, free, run_key, burn_in, progress)
@@ -436,6 +442,47 @@ def _check_run(kernel: Any, model: Any, chains: int | None) -> None:
         )
     if chains is not None:
         check_counts("run_chains", chains=chains)
+
+
+def _check_state(
+    kernel: Kernel, model: Model, state: Any, chains: int | None, key: Key[Array, ""]
+) -> None:
+    """Refuse to go on from what this kernel does not make of chains of this model."""
+    if isinstance(state, ChainResult):
+        raise UndirectedError("run_chains: start is a result; pass its `state`")
+    shape, units = jnp.shape(getattr(state, "x", 0.0)), model.layout.n
+    if shape[-1:] != (units,) or chains not in (None, shape[0]):
+        raise UndirectedError(
+            f"run_chains: start is a state with x of shape {shape}, and chains is {chains}; the "
+            f"model has {units} units: pass a state of its chains, without `chains`"
+        )
+    like = eqx.filter_eval_shape(kernel.init, model, state.x, key)
+    if _shapes(state) != _shapes(like):
+        raise UndirectedError(
+            f"run_chains: start is a {type(state).__name__} that this {type(kernel).__name__} "
+            "does not go on from; pass the state of a result of the same kernel, or the `x` of "
+            "this one, from which chains begin anew"
+        )
+
+
+def _shapes(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
+    return jax.tree.structure(tree), [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def _check_held(layout: Layout, x: Float[Array, "chains n"], free: Array | None) -> None:
+    """Refuse to hold units at what is no value of theirs: no move would ever mend it."""
+    if free is None or is_traced((x, free)) or np.shape(free)[-1:] != x.shape[-1:]:
+        return  # the kernel says what is wrong with a mask of another length
+    values, held = np.asarray(x), ~np.asarray(free, bool)
+    inside = layout.is_continuous | ((values >= 0) & (values <= 1))
+    wrong = held & ~(inside & np.isfinite(values))
+    if wrong.any():
+        chain, unit = np.argwhere(wrong)[0].tolist()
+        raise UndirectedError(
+            f"run_chains: `free` holds unit {unit} at {values[chain, unit]:g}; pass a start where "
+            "held units have a state, 0 or 1 (spins s are written as (s + 1) / 2), or a finite "
+            "number where they are continuous"
+        )
 
 
 def _starts(
