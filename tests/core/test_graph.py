@@ -14,6 +14,10 @@ GRAPHS = {
     "even torus": lambda: graph.torus(4, 6),
     "odd torus": lambda: graph.torus(5, 5),
     "mixed torus": lambda: graph.torus(4, 5),
+    "cube": lambda: graph.grid(2, 3, 4),
+    "even cubic torus": lambda: graph.torus(4, 4, 6),
+    "odd cubic torus": lambda: graph.torus(3, 4, 5),
+    "ring": lambda: graph.torus(7),
     "chain": lambda: graph.chain(7),
     "complete": lambda: graph.complete(6),
     "bipartite": lambda: graph.bipartite(3, 4),
@@ -52,7 +56,17 @@ def test_colours_partition_the_units_and_join_no_neighbours(any_graph):
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("grid", 2), ("even torus", 2), ("odd torus", 3), ("mixed torus", 3), ("star", 2)],
+    [
+        ("grid", 2),
+        ("even torus", 2),
+        ("odd torus", 3),
+        ("mixed torus", 3),
+        ("star", 2),
+        ("cube", 2),
+        ("even cubic torus", 2),
+        ("odd cubic torus", 3),
+        ("ring", 3),
+    ],
 )
 def test_colourings_are_small(name, count):
     assert GRAPHS[name]().colours.shape[0] == count
@@ -81,6 +95,17 @@ def test_lattices_equal_networkx(shape):
         number = {(r, c): r * shape[1] + c for r, c in peer.nodes}
         want = {tuple(sorted((number[a], number[b]))) for a, b in peer.edges}
         assert edge_set(ours(*shape)) == want
+
+
+@pytest.mark.parametrize("sides", [(5,), (3, 4, 5), (3, 3, 3, 4)])
+def test_lattices_of_any_dimension_join_units_one_step_apart(sides):
+    place = np.stack(np.unravel_index(np.arange(np.prod(sides)), sides), 1)
+    for ours, periodic in ((graph.grid, False), (graph.torus, True)):
+        step = np.abs(place[:, None] - place[None])
+        if periodic:
+            step = np.minimum(step, np.array(sides) - step)
+        want = {tuple(sorted(pair)) for pair in np.argwhere(step.sum(2) == 1).tolist()}
+        assert edge_set(ours(*sides)) == want
 
 
 def test_from_networkx_keeps_the_wiring():
@@ -125,6 +150,13 @@ def test_bad_edges_are_refused(edges, message):
 def test_bad_sizes_are_refused():
     with pytest.raises(UndirectedError, match="use grid"):
         graph.torus(2, 5)
+    with pytest.raises(UndirectedError, match="2 x 5 x 4.*use grid"):
+        graph.torus(2, 5, 4)
+    for lattice in (graph.grid, graph.torus):
+        with pytest.raises(UndirectedError, match="no sides"):
+            lattice()
+        with pytest.raises(UndirectedError, match="side"):
+            lattice(4, 0)
     with pytest.raises(UndirectedError, match=r"probability 1\.5"):
         graph.erdos_renyi(5, 1.5, 0)
 

@@ -14,7 +14,7 @@ from tests.sampling import cases
 from undirected import factors
 from undirected.core import graph
 from undirected.core.diagnostics import ess, rhat
-from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.factors import Edges
 from undirected.inference import Exact
@@ -590,3 +590,11 @@ def test_no_unit_is_held_at_what_is_no_state(key, value):
 def test_moments_need_potentials(key):
     with pytest.raises(UnsupportedFactor, match="got Count; leave moments out"):
         run_chains(Counting(), Count(), None, key, chains=1, samples=1, moments=True)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_parameters_that_are_not_finite_are_refused(value):
+    """Chains of a model that had diverged gave zeros."""
+    model = eqx.tree_at(lambda m: m.bias, Ising.create(3), jnp.array([0.0, value, 0.0]))
+    with pytest.raises(NotFinite, match="run_chains: bias of the Ising"):
+        run_chains(Gibbs(), model, chains=2, samples=2, seed=0)

@@ -43,6 +43,15 @@ def test_the_same_seed_gives_the_same_samples_in_any_chunks():
             un.sample(model, count)
 
 
+def test_log_partition_of_a_variable_of_many_states_lists_no_units():
+    """A unit for each state and a row for each: ten billion numbers, and minutes."""
+    weight = np.linspace(0.0, 5.0, 70_000)
+    model = un.markov_network({"word": 70_000, "on": 2}, {("word",): np.exp(weight)})
+    found = un.log_partition(model)
+    assert found.method == "exact"
+    assert abs(found.value - np.logaddexp.reduce(weight) - np.log(2)) < 1e-3
+
+
 def test_log_partition_is_exact_where_that_is_cheap():
     rng = np.random.default_rng(0)
     J, h = np.triu(rng.normal(size=(6, 6)), 1), rng.normal(size=6)

@@ -1,5 +1,6 @@
 """Wiring of sparse pairwise models: integer arrays, built vectorised, passed as traced data."""
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ class Graph(eqx.Module):
             so uneven that the table would waste memory.
         colours: for each colour the units of it, padded with n; no edge joins two of them.
         n: number of units.
-        sides: rows and columns of a torus, None for other graphs.
+        sides: rows and columns of a torus of two, None for other graphs.
 
     Example:
         >>> import undirected as un
@@ -136,29 +137,43 @@ def _checked(n: int, edges: np.ndarray | list[tuple[int, int]]) -> Int[np.ndarra
     return pairs
 
 
-def grid(rows: int, cols: int) -> Graph:
-    """The open rows x cols lattice, units in row-major order."""
-    check_counts("grid", rows=rows, cols=cols)
-    site = np.arange(rows * cols).reshape(rows, cols)
-    right = np.stack([site[:, :-1].ravel(), site[:, 1:].ravel()], 1)
-    down = np.stack([site[:-1].ravel(), site[1:].ravel()], 1)
-    colour = np.add.outer(np.arange(rows), np.arange(cols)) % 2
-    return _build(rows * cols, np.concatenate([right, down]), colour.ravel())
+def grid(*sides: int) -> Graph:
+    """The open lattice with these sides, such as rows x cols, units in row-major order."""
+    site = _lattice("grid", sides)
+    pairs = [
+        np.stack([site.take(range(side - 1), axis), site.take(range(1, side), axis)], -1)
+        for axis, side in reversed([*enumerate(sides)])
+    ]
+    colour = np.indices(site.shape).sum(0) % 2
+    return _build(site.size, np.concatenate([p.reshape(-1, 2) for p in pairs]), colour.ravel())
 
 
-def torus(rows: int, cols: int) -> Graph:
-    """The periodic lattice; two colours where both sides are even, three otherwise."""
-    if rows < 3 or cols < 3:
+def torus(*sides: int) -> Graph:
+    """The periodic lattice with these sides, such as rows x cols or three of a cube.
+
+    Two colours where all sides are even, three otherwise.
+    """
+    site = _lattice("torus", sides)
+    if min(sides) < 3:
         raise UndirectedError(
-            f"torus: sides {rows} x {cols}; a side under 3 would join units twice, use grid"
+            f"torus: sides {' x '.join(map(str, sides))}; a side under 3 would join units twice, "
+            "use grid"
         )
-    site = np.arange(rows * cols).reshape(rows, cols)
-    right = np.stack([site.ravel(), np.roll(site, -1, 1).ravel()], 1)
-    down = np.stack([site.ravel(), np.roll(site, -1, 0).ravel()], 1)
-    odd = rows % 2 or cols % 2
-    colour = np.add.outer(_cycle_colours(rows), _cycle_colours(cols)) % (3 if odd else 2)
-    pairs = np.sort(np.concatenate([right, down]), 1)
-    return _build(rows * cols, pairs, colour.ravel(), (rows, cols))
+    axes = reversed(range(len(sides)))
+    pairs = [np.stack([site, np.roll(site, -1, axis)], -1).reshape(-1, 2) for axis in axes]
+    cycles = np.meshgrid(*map(_cycle_colours, sides), indexing="ij")
+    colour = np.sum(cycles, 0) % (3 if any(side % 2 for side in sides) else 2)
+    flat = (sides[0], sides[1]) if len(sides) == 2 else None
+    return _build(site.size, np.sort(np.concatenate(pairs), 1), colour.ravel(), flat)
+
+
+def _lattice(caller: str, sides: tuple[int, ...]) -> Int[np.ndarray, "*sides"]:
+    """The numbers of the units of a lattice."""
+    if not sides:
+        raise UndirectedError(f"{caller}: no sides; pass one for each direction, as in 8, 8")
+    for side in sides:
+        check_counts(caller, side=side)
+    return np.arange(math.prod(sides)).reshape(sides)
 
 
 def chain(n: int) -> Graph:

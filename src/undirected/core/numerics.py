@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import NotFinite, UndirectedError
 from undirected.core.mesh import unit_parts
 
 CERTAIN = 1e9
@@ -168,6 +168,26 @@ def full_precision() -> Iterator[None]:
 def is_traced(tree: Any) -> bool:
     """Whether some array of the tree is known by its shape alone, as inside of jit or vmap."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def check_finite(caller: str, model: Any) -> None:
+    """Refuse a model with a parameter that is NaN or infinite."""
+    for place, leaf in jax.tree_util.tree_leaves_with_path(model):
+        near = isinstance(leaf, np.ndarray) or (
+            isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.is_fully_addressable
+        )
+        if not (near and jnp.issubdtype(leaf.dtype, jnp.floating)) or np.isfinite(leaf).all():
+            continue
+        name, kind = jax.tree_util.keystr(place)[1:], type(model).__name__
+        if np.isnan(leaf).any():
+            raise NotFinite(
+                f"{caller}: {name} of the {kind} has NaN; "
+                "take the model from before a fit diverged, or fit with a lower learning rate"
+            )
+        raise NotFinite(
+            f"{caller}: {name} of the {kind} is infinite; pass finite numbers, and say in `given` "
+            "or by un.observe which units are held"
+        )
 
 
 def unit_means(model: str, means: Any, like: Array) -> Array:

@@ -18,7 +18,7 @@ from undirected.core.diagnostics import ess, rhat
 from undirected.core.errors import UndirectedError, check_counts, check_offers
 from undirected.core.layout import Layout
 from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
-from undirected.core.numerics import is_traced
+from undirected.core.numerics import check_finite, is_traced
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.progress import Progress
 from undirected.core.protocols import Info, Kernel, Model
@@ -440,6 +440,7 @@ def _check_run(kernel: Any, model: Any, chains: int | None) -> None:
         raise UndirectedError(
             f"run_chains: the model is {model!r:.60}; pass a model of units, which has a layout"
         )
+    check_finite("run_chains", model)
     if chains is not None:
         check_counts("run_chains", chains=chains)
 

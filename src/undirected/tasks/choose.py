@@ -5,11 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Key
 
-from undirected.core.errors import NotFinite, UndirectedError, instead_of, kind_told
-from undirected.core.numerics import is_traced
+from undirected.core.errors import UndirectedError, instead_of, kind_told
+from undirected.core.numerics import check_finite
 from undirected.core.protocols import Annealable, Kernel, Lowerable, Model, Separable
 from undirected.inference.mixed_messages import suits as takes_lines
 from undirected.models import ModelPath, tempered
@@ -91,19 +90,4 @@ def check_model(caller: str, model: Any) -> None:
         raise UndirectedError(
             f"{caller}: got {kind_told(model)}; {instead_of(caller, model, wanted)}"
         )
-    for place, leaf in jax.tree_util.tree_leaves_with_path(model):
-        near = isinstance(leaf, np.ndarray) or (
-            isinstance(leaf, jax.Array) and not is_traced(leaf) and leaf.is_fully_addressable
-        )
-        if not (near and jnp.issubdtype(leaf.dtype, jnp.floating)) or np.isfinite(leaf).all():
-            continue
-        name, kind = jax.tree_util.keystr(place)[1:], type(model).__name__
-        if np.isnan(leaf).any():
-            raise NotFinite(
-                f"{caller}: {name} of the {kind} has NaN; "
-                "take the model from before a fit diverged, or fit with a lower learning rate"
-            )
-        raise NotFinite(
-            f"{caller}: {name} of the {kind} is infinite; pass finite numbers, and say in `given` "
-            "or by un.observe which units are held"
-        )
+    check_finite(caller, model)

@@ -38,8 +38,9 @@ from undirected.tasks.network_data import units_of
 from undirected.tasks.rows import has_columns, unit_rows
 
 METHODS = ("auto", "exact", "ais")
-MOST_STATES, MOST_ENTRIES, MOST_SUMS = 2**20, 2**24, 2**28
-"""States that are summed over, entries of tables, and states of all rows together, before AIS."""
+MOST_STATES, MOST_NUMBERS, MOST_ENTRIES, MOST_SUMS = 2**20, 2**31, 2**24, 2**28
+"""States that are summed over, their units together, entries of tables, and states of all rows
+together, before AIS."""
 ROW_CHAINS, ROW_BYTES = 20, 64 * 2**20
 """Chains of a row whose hidden units are summed by AIS; bytes of all rows worked on at a time."""
 
@@ -335,7 +336,7 @@ def _exact(model: Any) -> tuple[float | None, str]:
     (p, constant), why = without_constant(model.lower()), []
     graphs = [factor.graph for factor in p.factors if hasattr(factor, "graph")]
     routines = [
-        lambda: Exact(most=MOST_STATES),
+        lambda: Exact(most=min(MOST_STATES, MOST_NUMBERS // p.layout.n)),
         *(lambda graph=graph: Transfer.plan(graph) for graph in graphs),
         lambda: Elimination(most=MOST_ENTRIES),
     ]
