@@ -21,7 +21,7 @@ BAD = {
     "Ising.create: n is 0": lambda: un.Ising.create(0),
     "complete: n is -3": lambda: un.Potts.create(-3, 2),
     "bipartite: left is [0, 1]": lambda: un.graph.bipartite([0, 1], [2, 3], [(0, 2)]),
-    "grid: cols is 0": lambda: un.graph.grid(4, 0),
+    "grid: side is 0": lambda: un.graph.grid(4, 0),
     "from_edges: n is -1": lambda: un.graph.from_edges(-1, []),
     "erdos_renyi: n is 2.0": lambda: un.graph.erdos_renyi(2.0, 0.5, 0),
 }
