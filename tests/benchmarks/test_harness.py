@@ -56,6 +56,7 @@ def case(*entries: Entry) -> Case:
     return Case("a case", lambda: {"a": np.arange(3.0)}, entries, checks.same(1e-6), steps=2)
 
 
+@pytest.mark.slow
 def test_contestants_are_timed_and_compared(contestants, tmp_path):
     one = case(
         entry(OURS, "right"),
@@ -92,6 +93,7 @@ def test_a_slow_contestant_sits_out(contestants, tmp_path):
     assert [len(t.seconds) for t in found] == [4, 1]
 
 
+@pytest.mark.slow
 def test_a_peer_that_does_not_install_is_reported(contestants, tmp_path, monkeypatch):
     """The environment is this one, without an index to install from."""
 

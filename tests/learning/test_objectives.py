@@ -121,6 +121,7 @@ def test_a_wrong_kernel_is_caught(make, key):
     assert z > limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [ContrastiveDivergence, Persistent])
 def test_a_wrong_filling_of_missing_entries_is_caught(make, key):
     model = support.models()["label_rbm"]

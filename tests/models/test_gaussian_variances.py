@@ -89,6 +89,7 @@ def p_values(kernel, chains=20_000):
     return stats.chisquare(counts, p * chains).pvalue, stats.kstest(x[:, 0], cdf).pvalue
 
 
+@pytest.mark.slow
 def test_gibbs_follows_the_model(x64):
     assert min(p_values(GaussianGibbs())) > RATE
     assert min(p_values(GaussianGibbs().reversed())) > RATE

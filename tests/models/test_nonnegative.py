@@ -45,6 +45,7 @@ def test_energy_is_minus_the_inner_product(x64, kind):
     np.testing.assert_allclose(ours, truth, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "graph"])
 def test_conditionals_match_quadrature_of_the_energy(x64, kind):
     m = models()[kind]

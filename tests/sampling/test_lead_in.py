@@ -28,6 +28,7 @@ def clashes(x: np.ndarray) -> np.ndarray:
     return np.sum([x[:, i] == x[:, j] for i, j in EDGES], 0)
 
 
+@pytest.mark.slow
 def test_samples_obey_every_constraint():
     x = drawn()
     assert clashes(x).sum() == 0

@@ -99,6 +99,7 @@ def test_pairs_take_the_better_version_of_every_cluster():
     assert gained > 0
 
 
+@pytest.mark.slow
 def test_a_round_of_a_glass_never_loses():
     """Every restart keeps the better version of what it was and what cooling made of it."""
     wiring = graph.torus(12, 12)
@@ -114,6 +115,7 @@ def test_a_round_of_a_glass_never_loses():
         assert (after <= before).all() and (after < before).any()
 
 
+@pytest.mark.slow
 def test_restarts_that_no_longer_gain_begin_again():
     wiring, signs, _ = glass()
     cooling = _replicas(wiring, signs, 64, 24)

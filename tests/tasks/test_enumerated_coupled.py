@@ -255,6 +255,7 @@ def test_gibbs_draws_coupled_units_together(broken):
     assert (drawn[:, 1] == np.float32(LINE[AT])).all()
 
 
+@pytest.mark.slow
 def test_annealing_estimates_the_same_log_z():
     """By AIS over 500 steps from independent units: within 0.1, and its own error is below that."""
     model = random_rbm().model()

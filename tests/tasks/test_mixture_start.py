@@ -1,6 +1,7 @@
 """The mixture that learning starts from, on rows of clusters in many columns."""
 
 import numpy as np
+import pytest
 
 from undirected.evaluation import AISResult
 from undirected.learning.mixture import Mixture, fit_mixture
@@ -19,6 +20,7 @@ def clusters_in_variants(columns: int = 1400, clusters: int = 12) -> tuple[np.nd
     return rows[:500], rows[500:]
 
 
+@pytest.mark.slow
 def test_all_variants_of_clusters_are_found():
     """20 components, what many columns allowed before, are the broken twin: far below the best."""
     train, valid = clusters_in_variants()

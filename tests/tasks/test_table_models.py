@@ -109,6 +109,7 @@ def observed_log_likelihood(parts, rows):
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_incomplete_rows_are_scored_by_what_is_observed():
     model, parts = small_rbm()
     rows = np.array([[1, 0, NAN, 1, NAN], [0, NAN, NAN, NAN, 1], [1, 1, 0, 0, 1]])

@@ -58,6 +58,7 @@ def chain_error(network, moves=400):
     return distance(chains.marginals(), enumerated(network)[0]), chains
 
 
+@pytest.mark.slow
 def test_chains_come_close_and_know_how_close(monkeypatch):
     """400 moves with 5 networks. The error is within 30 times its estimate, which is one number
     of χ² kind for each network: all five beyond it would be chance less than once in 10^4 seeds.

@@ -13,6 +13,7 @@ def order_of(network, seed=0):
     return [int(v) for v in np.random.default_rng(seed).permutation(len(network.cardinalities))]
 
 
+@pytest.mark.slow
 def test_bounds_are_bounds_on_200_networks():
     """Upper, lower and maximum, with and without matching, at two i-bounds."""
     gaps = {True: 0.0, False: 0.0}
