@@ -6,6 +6,7 @@ import pytest
 import undirected as un
 from undirected.core.errors import UndirectedError
 from undirected.io.frames import as_frame
+from undirected.tasks.words import read_words
 
 
 def switches(count: int = 200) -> dict[str, list[str]]:
@@ -173,13 +174,25 @@ def test_samples_are_of_the_kind_of_their_column(mixed):
     assert not np.isnan(again).any()
 
 
-def test_states_that_are_no_plain_numbers_stay_words():
-    codes = {"zip": ["01", "02"] * 20, "size": ["1", "XL"] * 20, "big": [2**60 + 1, 2**60 + 3] * 20}
-    model = un.fit_table(codes, epochs=2, hidden=2, types={"zip": "category"})
-    rows = model.sample(20)
-    assert set(rows["zip"]) <= {"01", "02"}
-    assert set(rows["size"]) <= {"1", "XL"}
-    assert set(rows["big"].tolist()) <= {2**60 + 1, 2**60 + 3}
+@pytest.mark.parametrize(
+    ("states", "read"),
+    [
+        (("01", "02"), ["01", "02"]),
+        (("1", "XL"), ["1", "XL"]),
+        (("1", "2.50"), ["1", "2.50"]),
+        (("0", "2.5"), [0, 2.5]),
+        (("no", "true"), ["no", "true"]),
+        (("False", "TRUE"), [False, True]),
+        ((str(2**60 + 1), str(2**60 + 3)), [2**60 + 1, 2**60 + 3]),
+    ],
+    ids=str,
+)
+def test_states_are_read_as_numbers_where_they_are_written_so(states, read):
+    """Codes with leading zeros would be other codes as numbers."""
+    column = un.Column("a", "binary", states)
+    found = read_words(column, np.array(states, object)).tolist()
+    assert found == read
+    assert [type(cell) is str for cell in found] == [type(cell) is str for cell in read]
 
 
 def test_a_column_without_any_cell_is_answered_as_its_states_read(mixed):
@@ -229,10 +242,10 @@ def test_arrow_gives_arrow_of_the_same_types(mixed):
 def test_whole_numbers_of_arrow_beside_missing_ones_are_not_rounded():
     pa = pytest.importorskip("pyarrow")
     codes = [2**60 + 1, 2**60 + 3, None] * 20
-    table = pa.table({"code": pa.array(codes), "word": ["u", "v", "u"] * 20})
-    model = un.fit_table(table, epochs=2, hidden=2)
-    assert model.schema["code"].states == (str(2**60 + 1), str(2**60 + 3))
-    assert set(model.query(table)["code"].to_pylist()) == {2**60 + 1, 2**60 + 3}
+    frame = as_frame(pa.table({"code": pa.array(codes), "n": pa.array([1, 2, None] * 20)}))
+    assert un.infer_schema(frame)["code"].states == (str(2**60 + 1), str(2**60 + 3))
+    assert frame.cells["code"].tolist() == codes
+    assert frame.cells["n"].dtype == float
 
 
 class LazyFrame:
