@@ -166,9 +166,9 @@ def test_near_looks_at_both_sides():
 @pytest.mark.parametrize(
     ("values", "verdict", "said"),
     [
-        ([0.9, -1.0, 0.3], "holds", "3 of 3 runs, at most -1"),
-        ([1.5, -1.5, 0.0], "does not hold here", "1 of 3 runs, at most 1.5"),
-        ([0.0, 0.1, None, -7.25], "does not hold here", "2 of 3 runs, at most -7.25"),
+        ([0.9, -1.0, 0.3], "holds", "3 of 3 runs, the farthest at -1"),
+        ([1.5, -1.5, 0.0], "does not hold here", "1 of 3 runs, the farthest at 1.5"),
+        ([0.0, 0.1, None, -7.25], "does not hold here", "2 of 3 runs, the farthest at -7.25"),
     ],
 )
 def test_errors_that_cancel_in_the_mean_are_not_within_a_limit(values, verdict, said):

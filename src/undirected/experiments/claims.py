@@ -154,7 +154,7 @@ class Within:
         farthest = max(values, key=abs)
         text = (
             f"{self.case}: {self.method} within {self.limit:g} in {inside} of {len(values)} runs, "
-            f"at most {farthest:.3g}"
+            f"the farthest at {farthest:.3g}"
         )
         return Finding(inside == len(values), _runs(row, repeats), text)
 
