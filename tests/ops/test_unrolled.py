@@ -14,7 +14,7 @@ from undirected.core.units import means
 from undirected.inference import BeliefPropagation, QueryNetwork
 from undirected.inference.unrolled import two_sides
 from undirected.models import RBM
-from undirected.ops import unrolled
+from undirected.ops import retrace
 from undirected.ops.unrolled import unrolled_fields
 
 ROWS, V, H = 3, 9, 6
@@ -88,7 +88,7 @@ def test_stored_and_recomputed_messages_give_the_same_gradient(monkeypatch, x64)
     args = problem(5)
     gradients = []
     for small in (2**28, 0):
-        monkeypatch.setattr(unrolled, "SMALL", small)
+        monkeypatch.setattr(retrace, "SMALL", small)
         gradients.append(jax.jit(jax.grad(weighted(ours(7)), (0, 1, 2)))(*args))
     for a, b in zip(*gradients, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

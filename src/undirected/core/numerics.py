@@ -145,6 +145,13 @@ def row(vector: Float[Array, " n"], like: Array) -> Array:
     return vector.reshape((1,) * (like.ndim - 1) + vector.shape)
 
 
+def sum_rows(x: Float[Array, "rows a b"]) -> Float[Array, "a b"]:
+    """The sum over rows, as a matrix product: on a CPU far faster than XLA's own reduction."""
+    ones = jnp.ones((1, len(x)), x.dtype)
+    flat = x.reshape(len(x), -1)
+    return jnp.matmul(ones, flat, precision="highest").reshape(x.shape[1:])
+
+
 def is_zero(temperature: float | Array) -> bool:
     """Whether a temperature is the plain number 0: maximisation instead of a sum."""
     return isinstance(temperature, int | float) and temperature == 0

@@ -12,7 +12,6 @@ weights are too steep for that. The reverse pass stores the messages of every sq
 computes the others again.
 """
 
-import math
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,15 +20,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from undirected.core.numerics import sum_rows
+from undirected.ops import retrace
 from undirected.ops.bipartite import steepest
 
 GROUP = 4
 """Ratios that are multiplied before one logarithm is taken."""
 STEEPEST = 20.0
 """Largest |u| for which a product of `GROUP` ratios stays in the range of float32."""
-
-SMALL = 2**28
-"""Bytes of messages that are all stored for the reverse pass."""
 
 Messages = Float[Array, "rows a b"]
 Fields = Float[Array, "rows n"]
@@ -167,12 +165,10 @@ def _by_steepness(half: Float[Array, "a b"], work: Any) -> Any:
     )
 
 
-def _lengths(layers: int, rows: int, start: Float[Array, "a b"]) -> tuple[int, int, int]:
-    """Pairs of half-sweeps, pairs between two stored messages, and how many are stored."""
+def _lengths(layers: int, rows: int, start: Float[Array, "a b"]) -> tuple[int, int]:
+    """Pairs of half-sweeps, and pairs from one stored state to the next."""
     pairs = layers // 2
-    small = pairs * rows * start.size * start.dtype.itemsize <= SMALL
-    stride = 1 if small else math.isqrt(pairs - 1) + 1
-    return pairs, stride, -(-pairs // stride)
+    return pairs, retrace.stride_of(pairs, rows * start.size * start.dtype.itemsize)
 
 
 def _sweep(form: Form, layers: int, here: Array, there: Array, start: Array) -> tuple:
@@ -180,19 +176,9 @@ def _sweep(form: Form, layers: int, here: Array, there: Array, start: Array) -> 
 
     The last half-sweep goes from `there` to `here`; an odd one out comes first.
     """
-    pairs, stride, count = _lengths(layers, len(here), start)
+    lengths = _lengths(layers, len(here), start)
     first = _first(form, layers, here, there, start)
-
-    if pairs == 0:
-        return first[1], _room(0, first)
-
-    def segment(k: Array, state: tuple) -> tuple:
-        now, stored = state
-        stored = _put(stored, now, k)
-        many = jnp.minimum(stride, pairs - k * stride)
-        return jax.lax.fori_loop(0, many, lambda _, s: _pair(form, here, there, *s), now), stored
-
-    (_, fields), stored = jax.lax.fori_loop(0, count, segment, (first, _room(count, first)))
+    (_, fields), stored = retrace.there(lambda s: _pair(form, here, there, *s), first, *lengths)
     return fields, stored
 
 
@@ -227,31 +213,16 @@ def _unsweep(
 ) -> tuple[Array, Array, Array, Array]:
     """Cotangents of half, here, there and start."""
     here, there = sides
-    pairs, stride, count = _lengths(layers, len(here), start)
-
-    def segment(k: Array, back: Cotangents) -> Cotangents:
-        k = count - 1 - k
-        now = _take(stored, k)
-        if stride == 1:
-            return _unpair(form, there, now, back)
-        many = jnp.minimum(stride, pairs - k * stride)
-
-        def again(i: Array, state: tuple) -> tuple:
-            now = _pair(form, here, there, *state[0])
-            return now, _put(state[1], now, i)
-
-        kept = _put(_room(stride, now), now, 0)
-        _, kept = jax.lax.fori_loop(1, many, again, (now, kept))
-
-        def undo(i: Array, back: Cotangents) -> Cotangents:
-            return _unpair(form, there, _take(kept, many - 1 - i), back)
-
-        return jax.lax.fori_loop(0, many, undo, back)
-
+    lengths = _lengths(layers, len(here), start)
     nothing = jnp.zeros((len(here), *start.shape), here.dtype)
     back = Cotangents(nothing, g, jnp.zeros_like(start), g, jnp.zeros_like(there))
-    if pairs:
-        back = jax.lax.fori_loop(0, count, segment, back)
+    back = retrace.back(
+        lambda s: _pair(form, here, there, *s),
+        lambda before, back: _unpair(form, there, before, back),
+        stored,
+        back,
+        *lengths,
+    )
     return _unfirst(form, layers, there, start, back)
 
 
@@ -262,11 +233,11 @@ def _unpair(form: Form, there: Array, before: tuple, back: Cotangents) -> Cotang
     between = there + form.total(middle, 1)
     g = back.total[:, :, None] - back.own
     own, by_half = form.slopes(middle, between[:, None, :], g)
-    half, total = back.half + _over_rows(by_half), own.sum(1)
+    half, total = back.half + sum_rows(by_half), own.sum(1)
     by_there = back.there + total
     own, by_half = form.slopes(messages, fields[:, :, None], total[:, None, :] - own)
     total = own.sum(2)
-    return Cotangents(own, total, half + _over_rows(by_half), back.here + total, by_there)
+    return Cotangents(own, total, half + sum_rows(by_half), back.here + total, by_there)
 
 
 def _unfirst(
@@ -275,28 +246,9 @@ def _unfirst(
     """Through the odd half-sweep, where there is one, to the start."""
     g = back.total[:, :, None] - back.own
     if layers % 2 == 0:
-        return back.half, back.here, back.there, _over_rows(g)
+        return back.half, back.here, back.there, sum_rows(g)
     messages = form.begin(start, len(there))
     own, by_half = form.slopes(messages, (there + start.sum(0)[None])[:, None, :], g)
     total = own.sum(1)
-    by_start = _over_rows(total[:, None, :] - own)
-    return back.half + _over_rows(by_half), back.here, back.there + total, by_start
-
-
-def _over_rows(x: Messages) -> Float[Array, "a b"]:
-    """The sum over rows, as a matrix product: on a CPU far faster than XLA's own reduction."""
-    ones = jnp.ones((1, len(x)), x.dtype)
-    flat = x.reshape(len(x), -1)
-    return jnp.matmul(ones, flat, precision="highest").reshape(x.shape[1:])
-
-
-def _room(count: int, like: tuple) -> tuple:
-    return jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), like)
-
-
-def _put(stack: tuple, values: tuple, at: int | Array) -> tuple:
-    return jax.tree.map(lambda a, v: a.at[at].set(v), stack, values)
-
-
-def _take(stack: tuple, at: Array) -> tuple:
-    return jax.tree.map(lambda a: a[at], stack)
+    by_start = sum_rows(total[:, None, :] - own)
+    return back.half + sum_rows(by_half), back.here, back.there + total, by_start
