@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from undirected.core.errors import UndirectedError
 from undirected.experiments import provenance
-from undirected.experiments.record import Record, read
+from undirected.experiments.record import Record, Row, read
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,10 @@ class Addition:
     before: Record
     part: str
 
-    def joined(self, record: Record, order: Sequence[Any]) -> Record:
-        """Both as one record: rows one after the other, lines of plots of one name together.
+    def joined(self, record: Record, whole: Mapping[str, Sequence[Any]]) -> Record:
+        """Both as one record: the rows of both, lines of plots of one name together.
 
-        The parts are listed in the given order, which is that of the whole.
+        Parts and rows are in the order of the whole, whose parts are given by setting.
         """
         before, names = self.before, [row.name for row in record.rows]
         if met := [row.name for row in before.rows if row.name in names]:
@@ -30,8 +31,7 @@ class Addition:
                 f"{' / '.join(met[0])} too; choose another --out"
             )
         parts = [*before.config[self.part], *record.config[self.part]]
-        if not set(parts) - set(order):
-            parts.sort(key=list(order).index)
+        parts.sort(key=partial(_place, whole[self.part]))
         timings = dict(before.timings)
         for name, seconds in record.timings.items():
             timings[name] = timings.get(name, 0.0) + seconds
@@ -47,7 +47,7 @@ class Addition:
             device=" and ".join(dict.fromkeys([before.device, record.device])),
             provenance=described,
             seconds=before.seconds + record.seconds,
-            rows=[*before.rows, *record.rows],
+            rows=sorted([*before.rows, *record.rows], key=lambda row: _places(whole, row)),
             curves=_curves([*before.curves, *record.curves]),
             images=list(images.values()),
             notes=list(dict.fromkeys([*provenance.warning(described), *notes])),
@@ -73,6 +73,20 @@ def addition(
     there, asked = set(held[differing[0]]), set(wanted[differing[0]])
     apart = there and asked and not there & asked
     return Addition(before, differing[0]) if apart else None
+
+
+def _place(order: Sequence[Any], name: Any) -> int:
+    """Where a part stands; behind the others where it is none of the whole."""
+    return order.index(name) if name in order else len(order)
+
+
+def _places(whole: Mapping[str, Sequence[Any]], row: Row) -> list[int]:
+    """Where the parts that the case and the method of a row name stand, setting by setting.
+
+    Names have several words: the row "lattice, reset, 5" is of the parts "lattice" and "reset".
+    """
+    names = {part for name in (row.case, row.method) for part in (name, *name.split(", "))}
+    return [min(_place(order, name) for name in names) for order in whole.values()]
 
 
 def _sources(record: Record) -> list[str]:

@@ -68,7 +68,9 @@ def run(
         with alone_at(path):
             others = addition(path, config, several, experiment.parts) if resume else None
             if others is not None:
-                records.write(others.joined(result, experiment.config(profile)[others.part]), path)
+                whole = experiment.config(profile)
+                parts = {name: whole[name] for name in experiment.parts}
+                records.write(others.joined(result, parts), path)
             else:
                 if _stamp(path) != stood:  # another run has written its record meanwhile
                     _check_same(path, config, several)
