@@ -96,6 +96,27 @@ def test_parts_that_run_at_once_both_go_in(tmp_path):
     assert not list(tmp_path.glob("toy-seeds/.*"))
 
 
+def test_processes_that_share_a_part_both_end_well(tmp_path):
+    """The one that ends last finds its part in the record already, beside others."""
+    run(tmp_path, 'methods=["a"]')
+    module = registry.importlib.import_module("undirected.papers.toy_seeds.parted")
+    part = 'methods=["b"]'
+    before = stored(tmp_path)
+    joined = run(tmp_path, part)
+
+    def other_ends():  # a record with both comes while the second is at work
+        module.WAIT.clear()
+        records.write(whole, path)
+
+    path, whole = runner.record_path(tmp_path, NAME, "smoke"), stored(tmp_path)
+    records.write(before, path)
+    module.WAIT.append(other_ends)
+    assert run(tmp_path, part).rows == joined.rows
+    assert {row.method for row in stored(tmp_path).rows} == {"a", "b"}
+    with pytest.raises(UndirectedError, match="another config"):
+        run(tmp_path, part)  # nobody shares it now
+
+
 def test_a_foreign_record_that_came_meanwhile_is_not_replaced(tmp_path):
     module = registry.importlib.import_module("undirected.papers.toy_seeds.parted")
     module.WAIT.append(lambda: module.WAIT.clear() or run(tmp_path, "offset=5"))

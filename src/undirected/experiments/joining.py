@@ -63,6 +63,26 @@ def addition(
     Its config differs in one of the settings that name parts, and shares none of them; all else,
     and the seeds, are the same.
     """
+    found = _parted(path, config, seeds, parts)
+    if found is None:
+        return None
+    before, part, there, asked = found
+    apart = there and asked and not there & asked
+    return Addition(before, part) if apart else None
+
+
+def has_part(
+    path: Path, config: Mapping[str, Any], seeds: Sequence[int], parts: Sequence[str]
+) -> bool:
+    """Whether the record at a path has the parts that a run asks for, among others."""
+    found = _parted(path, config, seeds, parts)
+    return found is not None and bool(found[3]) and found[3] < found[2]
+
+
+def _parted(
+    path: Path, config: Mapping[str, Any], seeds: Sequence[int], parts: Sequence[str]
+) -> tuple[Record, str, set[Any], set[Any]] | None:
+    """The record at a path, the one setting of parts it differs in, and what each has of it."""
     if not parts or not path.is_file():
         return None
     before, wanted = read(path), json.loads(json.dumps(config))
@@ -70,9 +90,7 @@ def addition(
     differing = [key for key in {**held, **wanted} if held.get(key) != wanted.get(key)]
     if list(before.seeds) != list(seeds) or len(differing) != 1 or differing[0] not in parts:
         return None
-    there, asked = set(held[differing[0]]), set(wanted[differing[0]])
-    apart = there and asked and not there & asked
-    return Addition(before, differing[0]) if apart else None
+    return before, differing[0], set(held[differing[0]]), set(wanted[differing[0]])
 
 
 def _place(order: Sequence[Any], name: Any) -> int:

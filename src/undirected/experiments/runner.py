@@ -15,7 +15,7 @@ from undirected.core.errors import UndirectedError
 from undirected.data import cache
 from undirected.experiments import provenance, registry
 from undirected.experiments import record as records
-from undirected.experiments.joining import addition
+from undirected.experiments.joining import addition, has_part
 from undirected.experiments.record import Outcome, Record
 from undirected.experiments.sharing import alone_at
 from undirected.experiments.stages import Context, Event, workers
@@ -66,13 +66,15 @@ def run(
         changed = [f"config of profile {profile!r} changed: {setting}" for setting in overrides]
         result = plan.record(outcome, contexts, seed, changed)
         with alone_at(path):
-            others = addition(path, config, several, experiment.parts) if resume else None
+            came = _stamp(path) != stood  # another run has written its record meanwhile
+            asked = path, config, several, experiment.parts
+            others = addition(*asked) if resume else None
             if others is not None:
                 whole = experiment.config(profile)
                 parts = {name: whole[name] for name in experiment.parts}
                 records.write(others.joined(result, parts), path)
-            else:
-                if _stamp(path) != stood:  # another run has written its record meanwhile
+            elif not (came and has_part(*asked)):  # else one that shared this run has joined it
+                if came:
                     _check_same(path, config, several)
                 records.write(result, path)
         alone = not any(context.workers.shared for context in contexts)
