@@ -68,3 +68,16 @@ def test_wrong_shapes_are_refused():
 def test_doubles_of_numpy_are_taken_without_a_warning():
     model = Ising(np.zeros((3, 3)), np.array([0.0, 0.5, -1.0]))
     assert model.lower().unary.shape == (3,)  # a warning would be an error here
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_couplings_of_spins_that_would_read_as_certainty_are_refused(dense):
+    """Of both signs, since they could outweigh each other; a field that holds a unit is not."""
+    where = None if dense else graph.chain(3)
+    couplings = np.array([[0.0, 3e7, 0.0], [3e7, 0.0, -3e7], [0.0, -3e7, 0.0]])
+    couplings = couplings if dense else np.array([3e7, -3e7])
+    with pytest.raises(UndirectedError, match=r"unit 1 add up to 6e\+07.*Divide"):
+        Ising.from_spins(couplings, np.zeros(3), where)
+    held = Ising.from_spins(couplings / 1e7, np.array([-1e9, 0.0, 0.0]), where)
+    assert held.bias[0] < -1e9
+    jax.jit(lambda scale: Ising.from_spins(scale * couplings, jnp.zeros(3), where))(2.0)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.graph import Graph, check_graph
 from undirected.core.layout import Block, Layout
-from undirected.core.numerics import row, unit_means
+from undirected.core.numerics import HARD, is_traced, row, unit_means
 from undirected.core.potentials import Potentials, potentials
 from undirected.factors import Edges, Factor, Symmetric
 
@@ -25,7 +25,7 @@ class Ising(eqx.Module):
     Args:
         weights: w, (n, n), of which the symmetric part without the diagonal counts; or (E,), one
             for each edge of `graph`.
-        bias: b (n,).
+        bias: b (n,); one of 1e8 or more in size holds its unit.
         graph: which units are coupled; None couples all pairs.
         offset: a constant that is added to -E.
 
@@ -74,9 +74,12 @@ class Ising(eqx.Module):
         """The same distribution and log Z as -E(s) = sum_{i<j} J_ij s_i s_j + h' s, s in {-1, 1}.
 
         With s = 2x - 1: w = 4J, b_i = 2h_i - 2 sum_j J_ij, offset = sum_{i<j} J_ij - sum_i h_i.
+        Biases of 1e8 and more hold a unit, so couplings that add up to as much are refused.
         """
         couplings, fields = 1.0 * jnp.asarray(couplings), 1.0 * jnp.asarray(fields)
         cls(couplings, fields, graph)  # the shapes are checked
+        if not is_traced((couplings, fields)):
+            _check_moderate(couplings, fields, graph)
         at_units, total = _coupling_sums(couplings, fields, graph)
         bias = 2 * fields - 2 * at_units
         return cls(4 * couplings, bias, graph, total - fields.sum())
@@ -148,3 +151,16 @@ def _coupling_sums(weights: Array, like: Array, graph: Graph | None) -> tuple[Ar
         matrix = _symmetric(weights)
         return matrix.sum(1), 0.5 * matrix.sum()
     return graph.fields(weights, jnp.ones_like(like)), weights.sum()
+
+
+def _check_moderate(couplings: Array, fields: Array, graph: Graph | None) -> None:
+    """Refuse couplings of spins that would be read as certainty of single units."""
+    pulls = 2 * np.asarray(_coupling_sums(jnp.abs(couplings), fields, graph)[0])
+    if (pulls >= HARD).any():
+        unit = int(pulls.argmax())
+        raise UndirectedError(
+            f"Ising.from_spins: the couplings of unit {unit} add up to {pulls[unit] / 2:.3g}; from "
+            f"{HARD / 2:.0e} on they would stand for certainty. Divide couplings and fields by one "
+            "number, which is a temperature, and say in `given` or by a field of 1e9 which units "
+            "are held"
+        )
