@@ -517,18 +517,33 @@ def hard_groups(layout):
 
 
 @pytest.mark.parametrize("name", ["Logic", "Pool", "Count", "SparseTables", "soft"])
-def test_constraints_that_no_path_weakens_are_refused(name):
+def test_constraints_that_no_path_weakens_are_written_out_for_one(name):
     """Without couplings they still forbid states, and log Z of the base is that of all states."""
     layout = un.discrete(x=4)
-    model = un.FactorGraph.create(layout, [hard_groups(layout)[name]])
-    if name == "soft":  # 99 % interval of a fixed seed
-        low, high = un.log_partition(model, method="ais", betas=100, seed=0).interval
-        assert low < float(un.log_partition(model)) < high
-        return
-    with pytest.raises(UndirectedError, match=rf"hard constraints \({name}\)"):
+    group = hard_groups(layout)[name]
+    model = un.FactorGraph.create(layout, [group], np.array([0.5, -0.3, 0.2, 0.4]))
+    x = oracle.binary_states(4)
+    log_weights = -np.asarray(model.energy(jnp.asarray(x)))
+    truth = np.logaddexp.reduce(log_weights[log_weights > -1e8])
+    low, high = un.log_partition(model, method="ais", betas=200, seed=0).interval  # 99 %, one seed
+    assert low < truth < high
+    assert high - low < 0.3
+    again = -np.asarray(model.tabulated().energy(jnp.asarray(x)))
+    allowed = log_weights > -1e8
+    np.testing.assert_allclose(again[allowed], log_weights[allowed], atol=1e-5)
+    assert (again[~allowed] < -1e8).all()
+    if name != "soft":
+        with pytest.raises(UndirectedError, match=rf"hard constraints \({name}\).*tabulated"):
+            un.population_annealing(un.tempered(model), Gibbs(), seed=0, betas=4)
+
+
+def test_a_constraint_too_large_for_a_table_is_refused():
+    layout = un.discrete(x=20)
+    model = un.FactorGraph.create(layout, [un.at_most(layout, [range(20)], 2)])
+    with pytest.raises(UndirectedError, match=r"hard constraints \(Count\)"):
         un.log_partition(model, method="ais", betas=4, seed=0)
-    with pytest.raises(UndirectedError, match="hard constraints"):
-        un.population_annealing(un.tempered(model), Gibbs(), seed=0, betas=4)
+    with pytest.raises(UndirectedError, match=r"2\^20 entries"):
+        model.tabulated()
 
 
 COLOURED = [(i, (i + 1) % 8) for i in range(8)] + [(0, 4), (2, 7), (3, 6)]

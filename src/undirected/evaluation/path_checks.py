@@ -51,8 +51,9 @@ def check_path(path: Any, kernel: Any, confidence: float) -> None:
     hard = sorted({type(factor).__name__ for factor in factors if factor.forbids})
     if hard:
         raise UndirectedError(
-            f"ais: the model has hard constraints ({', '.join(hard)}), which no path weakens; use "
-            "Elimination where the graph is narrow, or the Bethe log Z of SumProduct"
+            f"ais: the model has hard constraints ({', '.join(hard)}), which no path weakens; take "
+            "model.tabulated(), use Elimination where the graph is narrow, or the Bethe log Z of "
+            "SumProduct"
         )
     known = isinstance(path.base, Annealable) and eqx.tree_equal(
         path.base, path.base.tractable(), rtol=1e-4, atol=1e-4

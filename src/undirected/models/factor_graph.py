@@ -12,9 +12,7 @@ from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.layout import Block, Domain, Layout
 from undirected.core.numerics import NEG_INF, is_traced, row
 from undirected.core.potentials import Potentials, local_fields, potentials, values
-from undirected.factors import (
-    Factor,
-)
+from undirected.factors import Factor, Tables, tables
 from undirected.factors.colouring import colour_variables
 
 
@@ -119,6 +117,33 @@ class FactorGraph(eqx.Module):
         colours = colour_variables(layout, factors)
         return cls(unary, tuple(factors), jnp.zeros((), unary.dtype), layout, colours)
 
+    def tabulated(self, most: int = 2**12) -> "FactorGraph":
+        """The same distribution, with the groups that forbid states written out as tables.
+
+        Zeros of tables come gradually along a path, those of such groups do not: annealed
+        importance sampling, tempering and annealed populations need this form.
+
+        Args:
+            most: entries that the table of one factor may have.
+
+        Returns:
+            A factor graph; this one where nothing is to be written out.
+
+        Example:
+            >>> import undirected as un
+            >>> layout = un.discrete(x=3)
+            >>> graph = un.FactorGraph.create(layout, [un.at_most(layout, [[0, 1, 2]], 1)])
+            >>> graph.tabulated().factors[0].weight.shape
+            (1, 2, 2, 2)
+        """
+        if not any(factor.forbids for factor in self.factors):
+            return self
+        factors: list[Factor] = []
+        for factor in self.factors:
+            factors += _as_tables(factor, self.layout, most) if factor.forbids else [factor]
+        found = FactorGraph.create(self.layout, factors, self.unary)
+        return eqx.tree_at(lambda graph: graph.offset, found, self.offset)
+
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(x) of joint states."""
         flat = x.reshape(-1, x.shape[-1])
@@ -148,3 +173,15 @@ class FactorGraph(eqx.Module):
     def lower(self) -> Potentials:
         """The groups as they are."""
         return potentials(self.layout, self.unary, self.factors, self.offset, self.colours)
+
+
+def _as_tables(factor: Factor, layout: Layout, most: int) -> list[Tables]:
+    """Tables of the factors of a group, those with the same slots in use together."""
+    found = []
+    for group in factor.tables(layout, most):
+        scopes = np.asarray(group.scopes)
+        for used in np.unique(scopes >= 0, axis=0):
+            rows = np.flatnonzero(((scopes >= 0) == used[None]).all(1))
+            place = tuple(slice(None) if one else group.idle for one in used)
+            found.append(tables(layout, scopes[rows][:, used], group.logs[rows][:, *place]))
+    return found

@@ -7,6 +7,7 @@ write four times as much.
 """
 
 from functools import partial
+from typing import cast
 
 import equinox as eqx
 import jax
@@ -35,7 +36,7 @@ def gaussian_ep(
     `unary` are the natural parameters of each unit before any message: its prior, or evidence.
     Messages to the visibles start at (0, -1/2), those to the hiddens at 0.
     """
-    first, second = _beliefs(layers, weight, *unary, hidden_bias)
+    first, second = cast(Unary, _beliefs(layers, weight, *unary, hidden_bias))
     variance = 1 / _precision(second)
     return first * variance, variance
 

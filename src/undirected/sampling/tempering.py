@@ -293,7 +293,7 @@ class ParallelTempering:
             raise UndirectedError(
                 f"parallel tempering: log Z from {chains} chains and a ladder down to "
                 f"{self.betas[-1]}{what}; pass 4 chains or more, betas down to 0, and a path that "
-                "begins without couplings"
+                "begins without couplings" + ", such as that to model.tabulated()" * hard
             )
         free = jnp.ones(model.layout.n, bool)
         with full_precision():
