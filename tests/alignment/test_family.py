@@ -174,6 +174,33 @@ def test_numbers_that_are_none_are_refused():
             un.fit_family(family(20), l2=l2)
 
 
+def test_letters_that_the_model_lacks_are_told_with_what_to_write():
+    """The errors named an argument `unknown` that neither method has."""
+    model, protein = random_family_model(), un.Alignment.of(["ACDEFG"])
+    wanted = r"write - for it, as un.Alignment.of\(rows, '-ACGU', unknown='gap'\) does$"
+    with pytest.raises(BadFile, match=f"^mutations: .* has the letter 'X', .*; {wanted}"):
+        model.mutations("ACGUAX")
+    with pytest.raises(BadFile, match=f"^energies: .* has the letter 'D', .*; {wanted}"):
+        model.energies(protein)
+    mended = un.Alignment.of(protein.sequences, "-ACGU", unknown="gap")
+    np.testing.assert_allclose(
+        model.energies(mended), model.energies(un.Alignment.of(["AC---G"], "rna"))
+    )
+    with pytest.raises(UndirectedError, match="^mutations: sequence 1 is 3; pass texts"):
+        model.mutations(3)
+
+
+def test_verbs_of_models_say_what_a_family_has(tmp_path):
+    model = random_family_model()
+    potts = "pass the model that it holds as its `potts`"
+    for verb in ("save", "sample"):
+        with pytest.raises(UndirectedError, match=f"call its own method {verb}, or {potts}"):
+            getattr(un, verb)(*((tmp_path, model) if verb == "save" else (model, 3)))
+    for verb in (un.query, un.log_partition, un.solve):
+        with pytest.raises(UndirectedError, match=f"FamilyModel; {potts}"):
+            verb(model)
+
+
 def test_what_is_of_another_kind_is_refused():
     with pytest.raises(UndirectedError, match="energies: got a list; pass an Alignment"):
         random_family_model(3).energies(["ACG"])

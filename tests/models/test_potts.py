@@ -4,11 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import undirected as un
 from tests import oracle
 from tests.sampling import cases
 from tests.sampling.kernels import noise_driven
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
+from undirected.core.layout import to_units
 from undirected.models import Potts
 from undirected.sampling import Gibbs
 
@@ -49,6 +51,26 @@ def test_refusals_say_what_is_wanted():
         Potts.create(4, 1)
     assert Potts.create(4, 2).couplings.shape == (6, 2, 2)
     assert Potts.create(graph.chain(4), 3, shared=True).couplings.shape == (3, 3)
+
+
+def test_rows_of_state_numbers_are_refused_with_how_to_make_them_one_hot():
+    model, states = Potts.create(4, 3), np.array([[0, 1, 2, 0], [1, 1, 1, 2]])
+    calls = {
+        "fit": lambda rows: un.fit(model, rows, epochs=1, seed=0),
+        "evaluate": lambda rows: un.evaluate(model, rows),
+        "query": lambda rows: un.query(model, rows),
+        "pseudo_log_likelihood": lambda rows: un.pseudo_log_likelihood(model, rows),
+        "Gibbs": lambda rows: un.run_chains(Gibbs(), model, rows, samples=1, seed=0),
+        "energy": model.energy,
+    }
+    for name, call in calls.items():
+        with pytest.raises(
+            UndirectedError, match=rf"{name}: .*to_units\(.* one-hot rows of numbers"
+        ):
+            call(states)
+        call(to_units(model.layout, states))
+    with pytest.raises(UndirectedError, match=r"energy: .*\(2, 5\); pass \(\*batch, 12\)$"):
+        model.energy(np.zeros((2, 5)))
 
 
 @pytest.mark.parametrize("shared", [False, True])

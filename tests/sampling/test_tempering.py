@@ -16,7 +16,7 @@ from tests.sampling import cases
 from tests.sampling.kernels import noise_driven
 from undirected.core import graph
 from undirected.core.errors import UndirectedError
-from undirected.models import RBM, Ising
+from undirected.models import RBM, Ising, TrainingPath
 from undirected.models.model_path import tempered
 from undirected.sampling import (
     BlockGibbs,
@@ -26,6 +26,7 @@ from undirected.sampling import (
     TemperedTransitions,
     ladder,
     respace,
+    run_chains,
     tempering,
 )
 from undirected.sampling.tempering import _swapped, bennett, offer_swaps
@@ -343,6 +344,35 @@ def test_ladders_and_counts_that_are_none_are_refused():
             kernel.adapted(model, jnp.zeros((4, 3)), key, **counts)
 
 
+def test_paths_that_are_none_are_refused():
+    model = Ising(jnp.zeros((3, 3)), jnp.zeros(3))
+    through = TrainingPath.through([model, model])
+    for kernel in (TemperedTransitions, ParallelTempering):
+        for path in (tempered(model), through, model, None):
+            with pytest.raises(UndirectedError, match="such as un.tempered, or TrainingPath.along"):
+                kernel(Gibbs(), path, (1.0, 0.0))
+        for path, sampled in ((lambda beta: model, model), (through.along, model)):
+            with pytest.raises(UndirectedError, match=r"path\(model\) is a Ising"):
+                kernel(Gibbs(), path, (1.0, 0.0)).init(sampled, jnp.zeros(3), jax.random.key(0))
+
+
+def test_log_z_is_read_off_the_state_of_the_same_ladder_alone():
+    model, key = Ising(jnp.zeros((3, 3)), jnp.zeros(3)), jax.random.key(0)
+    kernel, x = ParallelTempering(Gibbs(), tempered, (1.0, 0.0)), jnp.zeros((4, 3))
+    longer = ParallelTempering(Gibbs(), tempered, (1.0, 0.5, 0.0)).init(model, x, key)
+    result = run_chains(kernel, model, x, seed=0, samples=1)
+    for state, told in [
+        (x, "a ArrayImpl"),
+        (Gibbs().init(model, x, key), "a ChainState"),
+        (result, "a ChainResult"),
+        (longer, "that of a ladder of 3 betas"),
+    ]:
+        with pytest.raises(UndirectedError, match=f"is {told}; pass that of a ladder of 2 betas"):
+            kernel.log_partition(model, state, key, samples=4)
+    value, _ = kernel.log_partition(model, result.state, key, samples=4)
+    assert value == pytest.approx(3 * np.log(2))
+
+
 def test_ladders():
     assert ladder(0.9, 3) == (1.0, 0.95, 0.9)
     assert respace((1.0, 0.5, 0.0), (0.5, 0.5)) == (1.0, 0.5, 0.0)
@@ -388,10 +418,10 @@ def test_an_adapted_ladder_swaps_evenly_and_its_log_z_is_exact():
     assert np.ptp(rates[0]) > 0.3 and np.ptp(rates[1]) < 0.1
     log_z, error = even.log_partition(case.model, state, jax.random.key(2), samples=400)
     assert abs(log_z - case.truth.log_z) < 5 * error and error < 0.05
+    warm = ParallelTempering(Gibbs(), tempered, (1.0, 0.5))
+    state = warm.init(case.model, x, jax.random.key(2))
     with pytest.raises(UndirectedError, match="betas down to 0"):
-        ParallelTempering(Gibbs(), tempered, (1.0, 0.5)).log_partition(
-            case.model, state, jax.random.key(2), samples=10
-        )
+        warm.log_partition(case.model, state, jax.random.key(2), samples=10)
 
 
 @pytest.mark.slow

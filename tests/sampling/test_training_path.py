@@ -134,6 +134,9 @@ def test_what_is_no_training_is_refused():
     models = checkpoints()
     with pytest.raises(UndirectedError, match="no models; pass the checkpoints, earliest first"):
         TrainingPath.through([])
+    for one, told in [(models[0], "a RBM"), (np.zeros(3), "a ndarray"), (RBM, "the class RBM")]:
+        with pytest.raises(UndirectedError, match=f"got {told}; pass a list of checkpoints"):
+            TrainingPath.through(one)
     with pytest.raises(UndirectedError, match="model 1 differs in class or shape from the base"):
         TrainingPath.through([models[0], checkpoints(3)[0]])
     spins = Ising(jnp.zeros((3, 3)), jnp.zeros(3))

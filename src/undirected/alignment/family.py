@@ -14,7 +14,7 @@ from jaxtyping import Float
 from undirected.alignment.boltzmann import BoltzmannSettings, boltzmann_potts, profile_chains
 from undirected.alignment.contacts import SEPARATION, Contacts, contact_scores, rank_contacts
 from undirected.alignment.mean_field import mean_field_potts
-from undirected.alignment.sequences import Alignment, letters_of
+from undirected.alignment.sequences import Alignment, in_letters, letters_of
 from undirected.alignment.weights import check_family, frequencies, sequence_weights
 from undirected.core.errors import BadFile, UndirectedError, check_counts
 from undirected.core.numerics import NEG_INF
@@ -79,7 +79,7 @@ class FamilyModel:
 
         Negative where a mutation suits the family better than the letter that is there.
         """
-        row = self._states_of(Alignment.of([sequence], self.letters))[0]
+        row = self._states_of(in_letters("mutations", [sequence], self.letters))[0]
         places, matrix = np.arange(self.n_positions), self.potts.coupling_matrix
         field = np.asarray(self.potts.fields) + matrix[:, :, places, row].sum(2)
         return field[places, row][:, None] - field
@@ -138,7 +138,7 @@ class FamilyModel:
         """States by this model's letters, of as many positions."""
         _check_alignment("energies", alignment)
         if alignment.letters != self.letters:
-            alignment = Alignment.of(alignment.sequences, self.letters, alignment.names)
+            alignment = in_letters("energies", alignment.sequences, self.letters, alignment.names)
         if alignment.n_positions != self.n_positions:
             raise UndirectedError(
                 f"sequences of {alignment.n_positions} aligned letters for a model of "

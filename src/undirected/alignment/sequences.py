@@ -84,9 +84,7 @@ class Alignment:
         unknown: str = "error",
     ) -> "Alignment":
         """An alignment from texts; the arguments are those of `read_fasta`."""
-        known = [f"sequence {i + 1}" for i in range(len(sequences))] if names is None else names
-        _check_texts(sequences, known)
-        records = [_Record(n, 0, [(0, s)]) for n, s in zip(known, sequences, strict=True)]
+        records = _of_texts("Alignment.of", sequences, names)
         return _align(records, alphabet, unknown, "Alignment.of")
 
     def __len__(self) -> int:
@@ -153,6 +151,14 @@ def read_fasta(path: str | Path, alphabet: str = "auto", unknown: str = "error")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     return _align(list(_records(path)), alphabet, unknown, str(path))
+
+
+def in_letters(
+    caller: str, sequences: Sequence[str], letters: str, names: Sequence[str] | None = None
+) -> Alignment:
+    """An alignment from texts by the letters of a model; others are refused."""
+    advice = f"write {letters[0]} for it, as un.Alignment.of(rows, '{letters}', unknown='gap') does"
+    return _align(_of_texts(caller, sequences, names), letters, "error", caller, advice)
 
 
 def write_fasta(path: str | Path, alignment: Alignment) -> None:
@@ -278,26 +284,35 @@ def _fasta(path: Path, lines: Lines) -> Iterator[_Record]:
         yield record
 
 
-def _check_texts(sequences: Sequence[str], names: Sequence[str]) -> None:
-    """Refuse what is no list of texts, each with a name."""
+def _of_texts(caller: str, sequences: Sequence[str], names: Sequence[str] | None) -> list[_Record]:
+    """Texts with their names, or numbers for names; what is no list of texts is refused."""
     if isinstance(sequences, str):
         raise UndirectedError(
-            f"Alignment.of: got the text '{sequences:.40}'; pass a list of sequences, such as "
+            f"{caller}: got the text '{sequences:.40}'; pass a list of sequences, such as "
             f"['{sequences:.40}']"
         )
     for n, sequence in enumerate(sequences, 1):
         if not isinstance(sequence, str):
             raise UndirectedError(
-                f"Alignment.of: sequence {n} is {sequence!r:.40}; pass texts, or integer states to "
+                f"{caller}: sequence {n} is {sequence!r:.40}; pass texts, or integer states to "
                 "Alignment"
             )
-    if len(names) != len(sequences):
+    known = [f"sequence {i + 1}" for i in range(len(sequences))] if names is None else names
+    if len(known) != len(sequences):
         raise UndirectedError(
-            f"Alignment.of: {len(names)} names for {len(sequences)} sequences; pass one for each"
+            f"{caller}: {len(known)} names for {len(sequences)} sequences; pass one for each"
         )
+    return [_Record(name, 0, [(0, row)]) for name, row in zip(known, sequences, strict=True)]
 
 
-def _align(records: list[_Record], alphabet: str, unknown: str, where: str) -> Alignment:
+def _align(
+    records: list[_Record],
+    alphabet: str,
+    unknown: str,
+    where: str,
+    advice: str = "pass another alphabet, or unknown='gap' or 'drop' (at the command line: "
+    "--unknown gap)",
+) -> Alignment:
     """Letters to states; refuse rows of other lengths and letters that are not known."""
     if unknown not in ("error", "gap", "drop"):
         raise UndirectedError(f"unknown is '{unknown}'; pass error, gap or drop")
@@ -314,7 +329,7 @@ def _align(records: list[_Record], alphabet: str, unknown: str, where: str) -> A
     states = np.stack(rows)
     strange = states == UNKNOWN
     if strange.any() and unknown == "error":
-        raise _unknown_letter(records[int(strange.any(1).argmax())], table, letters, where)
+        raise _unknown_letter(records[int(strange.any(1).argmax())], table, letters, where, advice)
     states[strange] = 0
     keep = ~strange.any(1) if unknown == "drop" else np.ones(len(states), bool)
     if not keep.any():
@@ -360,7 +375,7 @@ def _check_lengths(
 
 
 def _unknown_letter(
-    record: _Record, table: np.ndarray, letters: str, where: str
+    record: _Record, table: np.ndarray, letters: str, where: str, advice: str
 ) -> UndirectedError:
     """The first letter of a sequence that the alphabet does not have, with its line."""
     for line, part in record.parts:
@@ -368,8 +383,7 @@ def _unknown_letter(
             if table[min(ord(letter), 128)] == UNKNOWN:
                 return BadFile(
                     f"{_place(where, record, line)} has the letter {letter!r}, which is not one of "
-                    f"{letters}; pass another alphabet, or unknown='gap' or 'drop' (at "
-                    "the command line: --unknown gap)"
+                    f"{letters}; {advice}"
                 )
     raise AssertionError("a state that is unknown comes from a letter that is")
 

@@ -93,7 +93,7 @@ def kind_told(got: Any) -> str:
 
 def instead_of(verb: str, got: Any, wanted: str) -> str:
     """What to do where `got` is no model; what holds one has it inside, or has the verb itself."""
-    inside = next((n for n in ("model", "model_", "rbm_") if hasattr(got, n)), None)
+    inside = next((n for n in ("model", "model_", "rbm_", "potts") if hasattr(got, n)), None)
     if isinstance(got, type) or inside is None:
         return f"pass {wanted}"
     own = f"call its own method {verb}, or " if callable(getattr(got, verb, None)) else ""

@@ -344,6 +344,16 @@ def to_units(
     return jnp.asarray(found[..., owner] == state, float)
 
 
+def one_hot_hint(layout: Layout, shape: tuple[int, ...]) -> str:
+    """What an error about the shape of units adds where there is one number for each variable."""
+    if layout.is_binary or layout.is_continuous.any() or shape[-1:] != (len(layout.variables),):
+        return ""
+    return (
+        "; undirected.core.layout.to_units(model.layout, rows) makes one-hot rows of numbers of "
+        "states"
+    )
+
+
 def marginals(
     layout: Layout, unary: Float[Array, "*batch n"] | Float[np.ndarray, "*batch n"]
 ) -> Float[Array, "*batch variables most"]:

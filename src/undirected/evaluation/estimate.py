@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from undirected.core.cells import unmasked
 from undirected.core.errors import NotFinite, UndirectedError
-from undirected.core.layout import Domain, Layout
+from undirected.core.layout import Domain, Layout, one_hot_hint
 from undirected.core.numerics import HARD
 
 
@@ -68,7 +68,7 @@ def check_data(
     if v.ndim != 2 or v.shape[1] != layout.n_visible:
         raise UndirectedError(
             f"{caller}: data have shape {v.shape}; pass (rows, {layout.n_visible}), one column per "
-            "visible unit"
+            f"visible unit{one_hot_hint(layout, v.shape)}"
         )
     check_finite(caller, np.where(np.isnan(v), 0.0, v) if holes else v)
     for block in layout.blocks:

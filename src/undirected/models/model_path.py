@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, kind_told
 from undirected.core.layout import Layout
 from undirected.core.numerics import between, is_traced
 from undirected.core.protocols import Separable
@@ -115,6 +115,11 @@ class TrainingPath(eqx.Module):
     @classmethod
     def through(cls, models: Sequence[Any], base: Any = None) -> "TrainingPath":
         """The path through all models from `base`: by default independent units, or no energy."""
+        if not isinstance(models, Sequence):
+            raise UndirectedError(
+                f"TrainingPath: got {kind_told(models)}; pass a list of checkpoints, earliest "
+                "first; un.tempered makes a path of one model"
+            )
         if not models:
             raise UndirectedError("TrainingPath: no models; pass the checkpoints, earliest first")
         if base is None and isinstance(models[0], Separable):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts
-from undirected.core.layout import Domain, Layout, check_discrete
+from undirected.core.layout import Domain, Layout, check_discrete, one_hot_hint
 from undirected.core.numerics import is_traced
 from undirected.core.potentials import Potentials
 from undirected.core.protocols import Lowerable
@@ -39,6 +39,7 @@ def joint_states(kernel: str, layout: Layout, x: Any) -> Float[Array, "*chains n
         raise UndirectedError(
             f"{kernel}: the start has shape {x.shape}, the model has {layout.n} units of which "
             f"{layout.n_visible} are visible; pass joint states (*chains, {layout.n})"
+            f"{one_hot_hint(layout, x.shape)}"
         )
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from undirected.core.errors import UndirectedError, check_counts
+from undirected.core.errors import UndirectedError, check_counts, kind_told
 from undirected.core.numerics import full_precision
 from undirected.core.protocols import Info
 from undirected.core.units import log_normaliser
@@ -56,6 +56,26 @@ def _check_betas(name: str, betas: Sequence[float]) -> tuple[float, ...]:
     return tuple(values.astype(float).tolist())
 
 
+def _check_path(name: str, path: Any) -> None:
+    """Refuse a path of one model, where a function that makes paths of models is wanted."""
+    if not callable(path) or hasattr(path, "target"):
+        raise UndirectedError(
+            f"{name}: path is {kind_told(path)}; pass what makes the path of a model, such as "
+            "un.tempered, or TrainingPath.along where a TrainingPath is the model"
+        )
+
+
+def _path_of(name: str, path: MakePath, model: Any) -> Callable[[Array], Any]:
+    """The path of a model; it must give models at inverse temperatures."""
+    found = path(model)
+    if not callable(found):
+        raise UndirectedError(
+            f"{name}: path(model) is {kind_told(found)}, which gives no model at a beta; pass "
+            "un.tempered as path, or TrainingPath.along and a TrainingPath as the model"
+        )
+    return found
+
+
 class TemperedState(eqx.Module):
     """The chains, as the base kernel keeps them."""
 
@@ -93,6 +113,7 @@ class TemperedTransitions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", _check_betas("tempered transitions", self.betas))
+        _check_path("tempered transitions", self.path)
         if not hasattr(self.kernel, "reversed"):
             raise UndirectedError(
                 f"tempered transitions: {type(self.kernel).__name__} has no reversed(), the kernel "
@@ -106,6 +127,7 @@ class TemperedTransitions:
 
     def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> TemperedState:
         """Chains that start at x."""
+        _path_of("tempered transitions", self.path, model)
         return TemperedState(self.kernel.init(model, x, key))
 
     def evaluations(self, model: Any) -> Evaluations:
@@ -181,6 +203,18 @@ class LadderState(eqx.Module):
         return self.rungs[0]
 
 
+def _check_ladder(state: Any, betas: int) -> None:
+    """Refuse what is no state of replicas at as many betas."""
+    rungs = len(state.rungs) if isinstance(state, LadderState) else 0
+    if rungs != betas:
+        told = f"that of a ladder of {rungs} betas" if rungs else kind_told(state)
+        raise UndirectedError(
+            f"parallel tempering: the state is {told}; pass that of a ladder of {betas} betas: the "
+            "`state` of what run_chains gives with this kernel, or the second of what `adapted` "
+            "gives"
+        )
+
+
 @dataclass(frozen=True)
 class ParallelTempering:
     """Replicas at falling betas, each moved by a kernel; neighbours then offer to swap states.
@@ -211,10 +245,12 @@ class ParallelTempering:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", _check_betas("parallel tempering", self.betas))
+        _check_path("parallel tempering", self.path)
 
     def init(self, model: Any, x: Float[Array, "*chains n"], key: Key[Array, ""]) -> LadderState:
         """All replicas start at x."""
-        x = self.kernel.init(self.path(model)(jnp.ones(())), x, key).x
+        path = _path_of("parallel tempering", self.path, model)
+        x = self.kernel.init(path(jnp.ones(())), x, key).x
         rungs = jnp.repeat(x[None], len(self.betas), 0)
         return LadderState(rungs, jnp.zeros((), jnp.int32), jnp.zeros(rungs.shape[:-1], jnp.int32))
 
@@ -284,6 +320,7 @@ class ParallelTempering:
         there. Errors are those over chains, of which 4 or more are needed.
         """
         check_counts("parallel tempering", samples=samples)
+        _check_ladder(state, len(self.betas))
         chains = state.x.reshape(-1, state.x.shape[-1]).shape[0]
         p = self.path(model)(jnp.zeros(())).lower()
         hard = any(f.forbids for f in p.factors)

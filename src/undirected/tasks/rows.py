@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from undirected.core.cells import as_numbers
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, one_hot_hint
 from undirected.core.potentials import observe, potentials
 from undirected.core.table_units import TableUnits
 from undirected.tasks.named_columns import check_collected, in_order, known_by_name
@@ -31,7 +31,7 @@ def visible_rows(
     if found.ndim != 2 or found.shape[1] != layout.n_visible:
         raise UndirectedError(
             f"{caller}: rows have shape {np.shape(rows)}; pass (rows, {layout.n_visible}), one "
-            "entry for each visible unit"
+            f"entry for each visible unit{one_hot_hint(layout, found.shape)}"
         )
     for block in layout.blocks:
         if block.visible:
