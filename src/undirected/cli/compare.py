@@ -41,9 +41,9 @@ from undirected.sampling import (
 )
 from undirected.sampling.adjusted import Adjusted
 from undirected.sampling.base import Evaluations
-from undirected.sampling.chain import init_allowed
 from undirected.sampling.clusters import wiring
 from undirected.sampling.perturb import PerturbedState
+from undirected.sampling.starts import init_allowed
 from undirected.tasks import kernel_for
 from undirected.tasks.choose import takes
 

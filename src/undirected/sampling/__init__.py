@@ -11,7 +11,7 @@ from undirected.core.lazy import lazily
 if TYPE_CHECKING:
     from undirected.sampling.alternating import Alternating, AlternatingState
     from undirected.sampling.base import ChainState
-    from undirected.sampling.chain import ChainResult, init_state, run_chains
+    from undirected.sampling.chain import ChainResult, run_chains
     from undirected.sampling.clusters import Houdayer, SwendsenWang, Wolff
     from undirected.sampling.dmala import AnyScale, DiscreteLangevin, MultipleTry
     from undirected.sampling.gaussian import GaussianGibbs
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from undirected.sampling.path_auxiliary import PathAuxiliary
     from undirected.sampling.perturb import PerturbAndMap
     from undirected.sampling.rectified import RectifiedGibbs
+    from undirected.sampling.starts import init_state
     from undirected.sampling.tempering import (
         ParallelTempering,
         TemperedTransitions,
@@ -73,7 +74,7 @@ lazily(
     {
         "alternating": "Alternating AlternatingState",
         "base": "ChainState",
-        "chain": "ChainResult init_state run_chains",
+        "chain": "ChainResult run_chains",
         "clusters": "Houdayer SwendsenWang Wolff",
         "dmala": "AnyScale DiscreteLangevin MultipleTry",
         "gaussian": "GaussianGibbs",
@@ -87,6 +88,7 @@ lazily(
         "path_auxiliary": "PathAuxiliary",
         "perturb": "PerturbAndMap",
         "rectified": "RectifiedGibbs",
+        "starts": "init_state",
         "tempering": "ParallelTempering TemperedTransitions ladder respace",
     },
 )

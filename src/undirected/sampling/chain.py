@@ -15,16 +15,12 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.agreement import told_of_loss
 from undirected.core.diagnostics import ess, rhat
-from undirected.core.errors import UndirectedError, check_counts, check_offers
-from undirected.core.layout import Layout
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.mesh import check_mesh, gather, place, place_chains, split_chains, use_mesh
-from undirected.core.numerics import check_finite, is_traced
 from undirected.core.potentials import Beliefs, Status
 from undirected.core.progress import Progress
 from undirected.core.protocols import Info, Kernel, Model
 from undirected.core.random import make_key
-from undirected.core.units import random_units
-from undirected.sampling.lead_in import LEAD, forbids, led
 from undirected.sampling.observers import (
     Moments,
     Observer,
@@ -33,6 +29,7 @@ from undirected.sampling.observers import (
     as_groups,
     check_observers,
 )
+from undirected.sampling.starts import check_run, first_state
 
 BLOCK = 0.5
 """Seconds of steps after which a program tells how far it is; a block takes up to twice as long."""
@@ -116,22 +113,6 @@ class ChainResult(eqx.Module):
         return arviz.from_dict(posterior={"x": draws}, coords={"unit": own}, dims={"x": ["unit"]})
 
 
-def init_state(
-    model: Model, shape: tuple[int, ...], key: Key[Array, ""]
-) -> Float[Array, "*shape n"]:
-    """Random states: uniform where a domain is finite, else normal or exponential of scale one."""
-    dtype = jnp.result_type(*jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
-    return random_units(model.layout, key, shape).astype(dtype)
-
-
-def init_allowed(
-    kernel: Kernel, model: Model, chains: int, key: Key[Array, ""]
-) -> Float[Array, "chains n"]:
-    """Random states; where a model forbids some, led by the kernel to what it allows."""
-    x = init_state(model, (chains,), key)
-    return led(kernel, model, x, jnp.ones(x.shape, bool), key, LEAD) if forbids(model) else x
-
-
 def run_chains(
     kernel: Kernel,
     model: Model,
@@ -186,18 +167,14 @@ def run_chains(
         >>> chains.mean.shape, chains.x.shape
         ((3,), (4, 2, 3))
     """
-    _check_run(kernel, model, chains)
+    check_run(kernel, model, chains)
     check_counts("run_chains", samples=samples, thin=thin)
     check_counts("run_chains", 0, burn_in=burn_in)
     observers = check_observers(_asked(observe, keep, moments), model, samples)
     start_key, init_key, run_key = jax.random.split(make_key("run_chains", key, seed), 3)
-    if isinstance(start, eqx.Module):
-        _check_state(kernel, model, start, chains, init_key)
-        state = start
-    else:
-        x = _starts(kernel, model, start, chains, free, start_key)
-        state = kernel.init(model, x, init_key)
-        _check_held(model.layout, x, free)
+    if isinstance(start, ChainResult):
+        raise UndirectedError("run_chains: start is a result; pass its `state`")
+    state = first_state(kernel, model, start, chains, free, start_key, init_key)
     free = jnp.ones(model.layout.n, bool) if free is None else jnp.asarray(free, bool)
     if progress is not None and mesh is None:
         state = _warm_up(kernel, model, state, free, run_key, burn_in, progress)
@@ -431,83 +408,3 @@ def _halves_agree(
     # Means of `length` independent draws differ by within / length: that is no disagreement.
     between = jnp.concatenate(means).var(0, ddof=1) - within / draws.mean().item()
     return jnp.all(between <= APART * within)
-
-
-def _check_run(kernel: Any, model: Any, chains: int | None) -> None:
-    """Refuse what is no kernel or no model, before either is asked for what it lacks."""
-    check_offers("run_chains", "kernel", kernel, "un.Gibbs()", "init", "step")
-    if isinstance(model, type) or not hasattr(model, "layout"):
-        raise UndirectedError(
-            f"run_chains: the model is {model!r:.60}; pass a model of units, which has a layout"
-        )
-    check_finite("run_chains", model)
-    if chains is not None:
-        check_counts("run_chains", chains=chains)
-
-
-def _check_state(
-    kernel: Kernel, model: Model, state: Any, chains: int | None, key: Key[Array, ""]
-) -> None:
-    """Refuse to go on from what this kernel does not make of chains of this model."""
-    if isinstance(state, ChainResult):
-        raise UndirectedError("run_chains: start is a result; pass its `state`")
-    shape, units = jnp.shape(getattr(state, "x", 0.0)), model.layout.n
-    if shape[-1:] != (units,) or chains not in (None, shape[0]):
-        raise UndirectedError(
-            f"run_chains: start is a state with x of shape {shape}, and chains is {chains}; the "
-            f"model has {units} units: pass a state of its chains, without `chains`"
-        )
-    like = eqx.filter_eval_shape(kernel.init, model, state.x, key)
-    if _shapes(state) != _shapes(like):
-        raise UndirectedError(
-            f"run_chains: start is a {type(state).__name__} that this {type(kernel).__name__} "
-            "does not go on from; pass the state of a result of the same kernel, or the `x` of "
-            "this one, from which chains begin anew"
-        )
-
-
-def _shapes(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
-    return jax.tree.structure(tree), [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
-
-
-def _check_held(layout: Layout, x: Float[Array, "chains n"], free: Array | None) -> None:
-    """Refuse to hold units at what is no value of theirs: no move would ever mend it."""
-    if free is None or is_traced((x, free)) or np.shape(free)[-1:] != x.shape[-1:]:
-        return  # the kernel says what is wrong with a mask of another length
-    values, held = np.asarray(x), ~np.asarray(free, bool)
-    inside = layout.is_continuous | ((values >= 0) & (values <= 1))
-    wrong = held & ~(inside & np.isfinite(values))
-    if wrong.any():
-        chain, unit = np.argwhere(wrong)[0].tolist()
-        raise UndirectedError(
-            f"run_chains: `free` holds unit {unit} at {values[chain, unit]:g}; pass a start where "
-            "held units have a state, 0 or 1 (spins s are written as (s + 1) / 2), or a finite "
-            "number where they are continuous"
-        )
-
-
-def _starts(
-    kernel: Kernel,
-    model: Model,
-    start: Array | None,
-    chains: int | None,
-    free: Array | None,
-    key: Key[Array, ""],
-) -> Float[Array, "chains n"]:
-    """The first states of the chains."""
-    if start is None:
-        if chains is None or free is not None:
-            raise UndirectedError(
-                "run_chains: a random start needs `chains` and no `free` mask (clamped units would "
-                "hold random values); pass `start`, or `chains` alone"
-            )
-        return init_allowed(kernel, model, chains, key)
-    x = jnp.asarray(start)
-    if x.ndim == 1:
-        x = jnp.broadcast_to(x, (chains or 1, x.shape[0]))
-    if x.ndim != 2 or x.shape[0] != (chains or x.shape[0]):
-        raise UndirectedError(
-            f"run_chains: start has shape {x.shape} and chains is {chains}; pass an array "
-            f"(chains, {model.layout.n})"
-        )
-    return x
