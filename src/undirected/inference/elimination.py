@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.errors import NotFinite, TooLarge, UndirectedError, check_counts
-from undirected.core.layout import Layout, Variables, to_units
+from undirected.core.layout import Layout, Variables, check_discrete, to_units
 from undirected.core.numerics import HARD, NEG_INF
 from undirected.core.potentials import Beliefs, Potentials, lowered, statistics
 from undirected.core.random import make_key
-from undirected.factors import Factor, require
+from undirected.factors import Factor, TableGroup, require
 from undirected.inference.base import Decoded, Inference, finished, instance
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.junction_tree import JunctionTree
@@ -148,8 +148,8 @@ def network_of(caller: str, model: Any) -> tuple[Network, Layout]:
     levels = _fields(p)
     found: list[tuple[Scope, Logs]] = [((int(place[v]),), own) for v, own in enumerate(levels)]
     for factor in p.factors:
-        for scope, logs in table_list(factor, p.layout, MOST_TABLE):
-            found.append((tuple(int(place[v]) for v in scope), _forbid(logs)))
+        for scope, logs in _hard_tables(factor, p.layout, MOST_TABLE):
+            found.append((tuple(int(place[v]) for v in scope), logs))
     sizes = tuple(len(levels[v]) for v in p.layout.order)
     scopes, tables = zip(*found, strict=True)
     return Network(sizes, scopes, tables, float(p.offset)), p.layout
@@ -160,12 +160,13 @@ class _Plan:
     """A clique tree of the variables that evidence leaves open, and the tables of each instance.
 
     States that are excluded in all instances are left out of the tables, and with one state left a
-    variable is. `allowed` are the states that stay.
+    variable is. `allowed` are the states that stay, `whole` the variables that keep all of them.
     """
 
     scopes: list[Scope]
     states: Int[np.ndarray, " variables"]
     allowed: list[Int[np.ndarray, " k"]]
+    whole: frozenset[int]
     open_scopes: tuple[Scope, ...]
     tree: CliqueTree
     tables: list[list[Logs]]
@@ -173,26 +174,27 @@ class _Plan:
     @classmethod
     def of(cls, p: Potentials, each: list[list[Logs]], most: int) -> "_Plan":
         variables = Variables.of(p.layout)
-        allowed = [
-            np.flatnonzero(np.isfinite(np.stack(own)).any(0)) for own in zip(*each, strict=True)
-        ]
+        finite = np.any([np.isfinite(np.concatenate(one)) for one in each], 0)
+        allowed = [np.flatnonzero(own) for own in _split(finite, variables)]
         if any(len(states) == 0 for states in allowed):
             raise NotFinite(IMPOSSIBLE)
         require("elimination", p, "tables", "use Exact, or belief propagation")
-        both = [item for factor in p.factors for item in table_list(factor, p.layout, most)]
-        both = [(scope, _forbid(logs)) for scope, logs in both]
+        both = [item for factor in p.factors for item in _hard_tables(factor, p.layout, most)]
         scopes = [*((v,) for v in range(len(variables))), *(scope for scope, _ in both)]
-        open_ = tuple(tuple(v for v in scope if len(allowed[v]) > 1) for scope in scopes)
-        sizes = np.array([len(states) for states in allowed])
+        sizes = [len(states) for states in allowed]
+        whole = frozenset(np.flatnonzero(variables.states == sizes).tolist())
+        open_ = tuple(_open(scope, sizes, whole) for scope in scopes)
+        tree = _tree(tuple(sizes), open_, most)
 
         def cut(scope: Scope, logs: Logs) -> Logs:
+            if whole.issuperset(scope):
+                return logs
             kept = logs[np.ix_(*(allowed[v] for v in scope))]
             return kept.reshape([sizes[v] for v in scope if sizes[v] > 1])
 
         shared = [cut(*item) for item in both]
         tables = [[*(cut((v,), own) for v, own in enumerate(one)), *shared] for one in each]
-        tree = _tree(tuple(sizes.tolist()), open_, most)
-        return cls(scopes, variables.states, allowed, open_, tree, tables)
+        return cls(scopes, variables.states, allowed, whole, open_, tree, tables)
 
     def collect(self, instance: int, temperature: float) -> tuple[JunctionTree, float]:
         """A tree after its first pass, and T log Z, or at T = 0 the best value."""
@@ -214,10 +216,18 @@ class _Plan:
     def shares(self, tree: JunctionTree) -> Iterator[Shares]:
         """The joint probabilities of the variables of every table."""
         for scope, share in zip(self.scopes, tree.distribute(self.open_scopes), strict=True):
+            if self.whole.issuperset(scope):
+                yield share
+                continue
             kept = [self.allowed[v] for v in scope]
             full = np.zeros([self.states[v] for v in scope])
             full[np.ix_(*kept)] = share.reshape([len(states) for states in kept])
             yield full
+
+
+def _open(scope: Scope, sizes: list[int], whole: frozenset[int]) -> Scope:
+    """The variables of a scope that have several states left."""
+    return scope if whole.issuperset(scope) else tuple(v for v in scope if sizes[v] > 1)
 
 
 def _tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> CliqueTree:
@@ -235,30 +245,55 @@ def _tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> Cliqu
 
 def state_levels(p: Potentials) -> list[Logs]:
     """A value for every state of every variable, -1e9 or less where evidence excludes it."""
+    check_discrete("factor graph", *p.layout.blocks)
     unary, evidence = np.asarray(p.unary, float), np.asarray(p.evidence, float)
-    variables, found = Variables.of(p.layout), []
-    for first, width in zip(variables.first, variables.width, strict=True):
-        own, seen = unary[first : first + width], evidence[first : first + width]
-        if width == 1:
-            held = float(NEG_INF * (seen[0] > 0))
-            found.append(np.array([held, own[0] + min(seen[0], 0.0)]))
+    found: list[Logs] = []
+    for block in p.layout.blocks:
+        shape = block.variables, block.width
+        own, seen = unary[block.slice].reshape(shape), evidence[block.slice].reshape(shape)
+        levels = own + np.minimum(seen, 0.0)
+        if block.width == 1:
+            found += [*np.concatenate([NEG_INF * (seen > 0), levels], 1)]
         else:
-            others = (seen > 0).sum() - (seen > 0)  # units that are on where this state is off
-            found.append(own + np.minimum(seen, 0.0) + NEG_INF * others)
+            # units that are on where this state is off
+            others = (seen > 0).sum(1, keepdims=True) - (seen > 0)
+            found += [*(levels + NEG_INF * others)]
     return found
 
 
 def table_list(factor: Factor, layout: Layout, most: int) -> Iterator[tuple[Scope, Logs]]:
     """Every factor of a group as variables and a table, without slots that are not used."""
     for group in factor.tables(layout, most):
-        logs = np.asarray(group.logs, float)
-        for scope, table in zip(np.asarray(group.scopes).tolist(), logs, strict=True):
-            place = tuple(slice(None) if v >= 0 else group.idle for v in scope)
-            yield tuple(v for v in scope if v >= 0), table[place]
+        yield from _each(group, np.asarray(group.logs, float))
+
+
+def _hard_tables(factor: Factor, layout: Layout, most: int) -> Iterator[tuple[Scope, Logs]]:
+    """`table_list` with -inf for what is forbidden."""
+    for group in factor.tables(layout, most):
+        yield from _each(group, _forbid(np.asarray(group.logs, float)))
+
+
+def _each(group: TableGroup, logs: Float[np.ndarray, "F *states"]) -> Iterator[tuple[Scope, Logs]]:
+    scopes = np.asarray(group.scopes)
+    if (scopes >= 0).all():
+        yield from zip(map(tuple, scopes.tolist()), logs, strict=True)
+        return
+    for scope, table in zip(scopes.tolist(), logs, strict=True):
+        yield tuple(v for v in scope if v >= 0), table[_place(scope, group.idle)]
+
+
+def _place(scope: list[int], idle: int) -> tuple[int | slice, ...]:
+    """Where the table of a factor is in that of its shape: slots not used are idle."""
+    return tuple(slice(None) if v >= 0 else idle for v in scope)
+
+
+def _split(flat: np.ndarray, variables: Variables) -> list[np.ndarray]:
+    """An entry for every state of every variable, variable by variable."""
+    return np.split(flat, np.cumsum(variables.states)[:-1])
 
 
 def _fields(p: Potentials) -> list[Logs]:
-    return [_forbid(own) for own in state_levels(p)]
+    return _split(_forbid(np.concatenate(state_levels(p))), Variables.of(p.layout))
 
 
 def _forbid(logs: Logs) -> Logs:
@@ -277,7 +312,6 @@ def _mean(factor: Factor, layout: Layout, shares: Iterator[Shares], most: int) -
     for group in factor.tables(layout, most):
         joint = np.zeros(group.logs.shape)
         for f, scope in enumerate(np.asarray(group.scopes).tolist()):
-            place = tuple(slice(None) if v >= 0 else group.idle for v in scope)
-            joint[(f, *place)] = next(shares)
+            joint[(f, *_place(scope, group.idle))] = next(shares)
         found.append(joint)
     return factor.from_tables(layout, found)

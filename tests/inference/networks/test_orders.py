@@ -1,5 +1,6 @@
 """Elimination orders: right cliques, known widths, and limits that hold."""
 
+import math
 import time
 from itertools import combinations
 
@@ -40,6 +41,20 @@ def test_cliques_are_those_of_the_definition(rule: str) -> None:
         assert [set(clique[1:]) for clique in order.cliques] == wanted
         assert order.width == max(len(own) + 1 for own in wanted)
         assert np.isclose(order.cost, np.log2(sum(2.0 ** (len(own) + 1) for own in wanted)))
+
+
+@pytest.mark.parametrize("sizes", [[2] * 12, [3] * 12, [1, 2, 4, 16] * 3], ids=str)
+def test_min_weight_takes_the_smallest_clique(sizes: list[int]) -> None:
+    """At each step that of the fewest entries, and of several the first."""
+    for seed in range(20):
+        edges = random_graph(seed)
+        order = eliminate(neighbours(12, edges), np.log2(sizes).tolist(), "min-weight")
+        assert order is not None
+        first = [clique[0] for clique in order.cliques]
+        for step, v in enumerate(first):
+            near = {u: played(12, edges, [*first[:step], u])[-1] for u in first[step:]}
+            entries = {u: sizes[u] * math.prod(sizes[w] for w in near[u]) for u in near}
+            assert v == min(entries, key=lambda u: (entries[u], u))
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import accumulate, combinations
 from math import inf, log2
 
 Neighbours = list[set[int]]
@@ -268,10 +268,15 @@ def eliminate(
     limit, cliques = 2.0**most if most < 1000 else inf, list(done)
     sizes = [sum([logs[u] for u in clique]) for clique in done]
     total, width = sum([2.0**weight for weight in sizes]), max(sizes, default=0.0)
+    lazy = draw is None  # without chance a score that grew may wait until its variable is first
     while heap:
         key, v = heapq.heappop(heap)
         if current.get(v) != key:
             continue  # there is a newer entry
+        if lazy and (grown := graph.key(v)) > key:
+            current[v] = grown
+            heapq.heappush(heap, (grown, v))
+            continue
         if len(cliques) % CHECK == 0 and time.monotonic() > deadline:
             return None
         weight = graph.weight(v)
@@ -284,7 +289,9 @@ def eliminate(
         if total >= limit:
             return None
         for w in graph.remove(v):
-            if w in current and (key := graph.key(w)) != current[w]:
+            if w not in current or (key := graph.key(w)) == current[w]:
+                continue
+            if key < current[w] or not lazy:
                 current[w] = key
                 heapq.heappush(heap, (key, w))
     return Order(cliques, width, log2(total) if total else 0.0, rule)
@@ -306,11 +313,15 @@ class _Graph:
     def __post_init__(self) -> None:
         weighted = self.rule == "weighted min-fill"
         self.weights = edge_weights(self.logs) if weighted else [1.0] * len(self.near)
+        linked = [x for x, own in zip(self.logs, self.near, strict=True) if own]
+        self.sums = list(accumulate(linked)) if len(set(linked)) == 1 else []
 
     def weight(self, v: int) -> float:
         """Log2 of the entries of the clique that v would make."""
-        logs = self.logs
-        return logs[v] + sum([logs[u] for u in self.near[v]])
+        own, logs = self.near[v], self.logs
+        if own and self.sums:  # all variables with neighbours have as many states
+            return self.sums[len(own)]
+        return logs[v] + sum([logs[u] for u in own])
 
     def key(self, v: int) -> tuple[bool, bool, float, float]:
         """What is compared: kept to the end or not, away from the front or not, score, tie-break.
