@@ -12,7 +12,7 @@ from undirected.core.errors import NotFinite, UndirectedError, UnsupportedFactor
 from undirected.core.graph import grid, torus
 from undirected.core.potentials import clamp, observe, potentials, shift
 from undirected.factors import ConvolutionalOr, Edges, at_most, count, logical_or, tables
-from undirected.inference import Elimination, Transfer
+from undirected.inference import Elimination, Transfer, elimination
 from undirected.models import RBM, FactorGraph, Ising, discrete
 from undirected.sampling import PerturbAndMap
 
@@ -93,6 +93,41 @@ def test_a_strip_of_a_lattice() -> None:
     np.testing.assert_allclose(ours.unary, carried.unary, atol=1e-4)
     np.testing.assert_allclose(ours.factors[0].weight, carried.factors[0].weight, atol=1e-4)
     assert float(ours.log_z) == pytest.approx(float(carried.log_z), rel=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_many_variables_of_few_neighbours_go_together(temperature: float, monkeypatch) -> None:
+    """A ring with a tail, shared tables, excluded states and evidence: all beliefs."""
+    monkeypatch.setattr(elimination, "MANY", 1)
+    monkeypatch.setattr(elimination, "find_order", None)  # so that none is looked for
+    rng = np.random.default_rng(5)
+    layout = discrete(x=4, y=(3, 3))
+    scopes, shared = np.array([[0, 1], [1, 2], [2, 3], [3, 0]]), rng.normal(size=(2, 2))
+    tail, logs = np.array([[3, 4], [5, 4]]), rng.normal(size=(2, 3, 3))
+    logs[1, 2] = -np.inf
+    field = rng.normal(size=13)
+    groups = [tables(layout, scopes, shared), tables(layout, tail[:1], logs[:1, :2])]
+    groups.append(tables(layout, tail[1:], logs[1:]))
+    graph = FactorGraph.create(layout, groups, jnp.asarray(field))
+    p = observe(graph.lower(), {1: 0, 6: 2})
+    x = np.array(list(product((0, 1), (0,), (0, 1), (0, 1), (0, 1, 2), (0, 1, 2), (2,))))
+    units = np.concatenate([x[:, :4], np.eye(3)[x[:, 4:]].reshape(len(x), 9)], 1)
+    value = units @ field + sum(shared[x[:, a], x[:, b]] for a, b in scopes)
+    value = value + logs[0][x[:, 3], x[:, 4]] + logs[1][x[:, 5], x[:, 4]]
+    weights = np.exp(value / temperature)
+    share = weights / weights.sum()
+    beliefs = Elimination(temperature)(p)
+    np.testing.assert_allclose(beliefs.unary, share @ units, atol=1e-6)
+    assert float(beliefs.log_z) == pytest.approx(temperature * np.log(weights.sum()), abs=1e-5)
+    wanted = np.zeros((2, 2)), np.zeros((2, 3)), np.zeros((3, 3))
+    for a, b in scopes:
+        np.add.at(wanted[0], (x[:, a], x[:, b]), share)
+    np.add.at(wanted[1], (x[:, 3], x[:, 4]), share)
+    np.add.at(wanted[2], (x[:, 5], x[:, 4]), share)
+    for group, joint in zip(beliefs.factors, wanted, strict=True):
+        np.testing.assert_allclose(group.weight.reshape(joint.shape), joint, atol=1e-6)
+    with pytest.raises(NotFinite, match="every state is forbidden"):
+        Elimination(temperature)(observe(p, {5: 2}))
 
 
 def test_a_long_chain_of_many_states_and_a_lone_variable() -> None:

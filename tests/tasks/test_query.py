@@ -44,6 +44,33 @@ def test_everything_is_asked_where_nothing_is_given(net):
     assert list(found["sky"].values()) == pytest.approx(whole.sum((1, 2)).tolist(), abs=1e-5)
 
 
+def test_a_long_chain_of_names_equals_the_recursion_both_ways():
+    """Messages in NumPy; one end and one unit in the middle are known."""
+    rng, n = np.random.default_rng(0), 1500
+    names = [f"unit {i}" for i in range(n)]
+    tables = rng.uniform(0.1, 1.0, (n - 1, 2, 2))
+    pairs = dict(zip(itertools.pairwise(names), tables, strict=True))
+    net = un.markov_network(dict.fromkeys(names, 2), pairs)
+    known = {0: 1, 700: 0}
+    seen = np.ones((n, 2))
+    for v, state in known.items():
+        seen[v, 1 - state] = 0
+    forward, backward = seen.copy(), np.ones((n, 2))
+    for v in range(1, n):
+        forward[v] *= forward[v - 1] @ tables[v - 1]
+        forward[v] /= forward[v].sum()
+    for v in reversed(range(n - 1)):
+        backward[v] = tables[v] @ (seen[v + 1] * backward[v + 1])
+        backward[v] /= backward[v].sum()
+    wanted = forward * backward
+    wanted /= wanted.sum(1, keepdims=True)
+    found = un.query(net, given={names[v]: state for v, state in known.items()})
+    asked = [v for v in range(n) if v not in known]
+    assert list(found) == [names[v] for v in asked]
+    answers = np.array([[own[0], own[1]] for own in found.values()])
+    np.testing.assert_allclose(answers, wanted[asked], atol=1e-6)
+
+
 def test_belief_propagation_answers_where_elimination_does_not_fit():
     """Every two of 24 variables of three states are joined: a tree would have a table of 3^24."""
     pairs = [(i, j) for i in range(24) for j in range(i)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from undirected.factors import Factor, TableGroup, require
 from undirected.inference.base import Decoded, Inference, finished, instance
 from undirected.inference.networks.cliques import CliqueTree, clique_tree
 from undirected.inference.networks.junction_tree import JunctionTree
+from undirected.inference.networks.low_degree import LowDegree, eliminate_low_degree
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.orders import find_order
 from undirected.inference.networks.simplify import Inconsistent
@@ -31,6 +33,8 @@ MOST_TABLE = 2**27
 """Entries of a table that a factor of `network_of` is written as."""
 MOST_WIDTH = 60
 """Log2 of the entries of a clique that is worth a look."""
+MANY, FEW_STATES = 1000, 8
+"""Variables, of at most so many states, from which on those of chains and trees go together."""
 Scope = tuple[int, ...]
 Logs = Float[np.ndarray, "*states"]
 Shares = Float[np.ndarray, "*states"]
@@ -78,13 +82,14 @@ class Elimination(Inference):
         """Nothing here is random: the key is not used."""
         T = self.temperature
         plan = _Plan.of(p, [_fields(p)], self.most)
-        tree, value = plan.collect(0, T)
-        log_z = jnp.asarray(float(p.offset) + value, p.unary.dtype)
         if T == 0:
+            tree, value = plan.collect(0, T)
             best = plan.full(best_state(tree))
             state = statistics(p, to_units(p.layout, best).astype(p.unary.dtype))
+            log_z = jnp.asarray(float(p.offset) + value, p.unary.dtype)
             return eqx.tree_at(lambda b: b.log_z, state, log_z)
-        shares = plan.shares(tree)
+        shares, value = plan.answers(T)
+        log_z = jnp.asarray(float(p.offset) + value, p.unary.dtype)
         width = Variables.of(p.layout).width
         unary = np.concatenate([next(shares)[1 if w == 1 else 0 :] for w in width])
         means = tuple(_mean(factor, p.layout, shares, self.most) for factor in p.factors)
@@ -168,8 +173,8 @@ class _Plan:
     allowed: list[Int[np.ndarray, " k"]]
     whole: frozenset[int]
     open_scopes: tuple[Scope, ...]
-    tree: CliqueTree
     tables: list[list[Logs]]
+    most: int
 
     @classmethod
     def of(cls, p: Potentials, each: list[list[Logs]], most: int) -> "_Plan":
@@ -184,7 +189,6 @@ class _Plan:
         sizes = [len(states) for states in allowed]
         whole = frozenset(np.flatnonzero(variables.states == sizes).tolist())
         open_ = tuple(_open(scope, sizes, whole) for scope in scopes)
-        tree = _tree(tuple(sizes), open_, most)
 
         def cut(scope: Scope, logs: Logs) -> Logs:
             if whole.issuperset(scope):
@@ -194,26 +198,70 @@ class _Plan:
 
         shared = [cut(*item) for item in both]
         tables = [[*(cut((v,), own) for v, own in enumerate(one)), *shared] for one in each]
-        return cls(scopes, variables.states, allowed, whole, open_, tree, tables)
+        return cls(scopes, variables.states, allowed, whole, open_, tables, most)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many states each variable has left."""
+        return tuple(len(states) for states in self.allowed)
+
+    @cached_property
+    def tree(self) -> CliqueTree:
+        """Cliques along the cheapest order found."""
+        order = find_order(self.sizes, self.open_scopes, restarts=RESTARTS)
+        if order is not None and order.width < MOST_WIDTH:
+            tree = clique_tree(self.sizes, self.open_scopes, order)
+            if tree.entries <= self.most:
+                return tree
+        raise TooLarge(
+            f"elimination: its tables would have more than {self.most:,} entries; use belief "
+            "propagation or sampling, or raise `most`"
+        )
+
+    def network(self, instance: int, temperature: float) -> Network:
+        """The tables of an instance, divided by the temperature."""
+        tables = tuple(table / temperature for table in self.tables[instance])
+        return Network(self.sizes, self.open_scopes, tables)
 
     def collect(self, instance: int, temperature: float) -> tuple[JunctionTree, float]:
         """A tree after its first pass, and T log Z, or at T = 0 the best value."""
         T = temperature or 1.0
-        sizes = tuple(len(states) for states in self.allowed)
-        tables = self.tables[instance]
-        own = Network(sizes, self.open_scopes, tuple(t / T for t in tables))
-        every = frozenset(range(len(sizes))) if temperature == 0 else frozenset()
-        tree = JunctionTree(own, self.tree, maximised=every)
+        every = frozenset(range(len(self.sizes))) if temperature == 0 else frozenset()
+        tree = JunctionTree(self.network(instance, T), self.tree, maximised=every)
         try:
             return tree, tree.collect() * T
         except Inconsistent as error:
             raise NotFinite(IMPOSSIBLE) from error
 
+    def answers(self, temperature: float) -> tuple[Iterator[Shares], float]:
+        """The joint probabilities of the variables of every table, and T log Z.
+
+        Variables of long chains and trees go many at once.
+        """
+        if self.is_sparse:
+            try:
+                small = eliminate_low_degree(self.network(0, temperature), marginals=False)
+            except Inconsistent as error:
+                raise NotFinite(IMPOSSIBLE) from error
+            if len(small.kept) == 0:
+                return self.shares(small), small.network.offset * temperature
+        tree, value = self.collect(0, temperature)
+        return self.shares(tree), value
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether there are many variables of few states, few of which share a table."""
+        n, states = len(self.sizes), max(self.sizes)
+        if n < MANY or states > FEW_STATES or n * states**3 > self.most:
+            return False
+        pairs = {frozenset(scope) for scope in self.open_scopes if len(scope) > 1}
+        return len(pairs) < 2 * n and all(len(pair) == 2 for pair in pairs)
+
     def full(self, state: Int[np.ndarray, "*m variables"]) -> Int[np.ndarray, "*m variables"]:
         """States of the open variables as states of all."""
         return np.stack([states[state[..., v]] for v, states in enumerate(self.allowed)], -1)
 
-    def shares(self, tree: JunctionTree) -> Iterator[Shares]:
+    def shares(self, tree: JunctionTree | LowDegree) -> Iterator[Shares]:
         """The joint probabilities of the variables of every table."""
         for scope, share in zip(self.scopes, tree.distribute(self.open_scopes), strict=True):
             if self.whole.issuperset(scope):
@@ -228,19 +276,6 @@ class _Plan:
 def _open(scope: Scope, sizes: list[int], whole: frozenset[int]) -> Scope:
     """The variables of a scope that have several states left."""
     return scope if whole.issuperset(scope) else tuple(v for v in scope if sizes[v] > 1)
-
-
-def _tree(sizes: tuple[int, ...], scopes: tuple[Scope, ...], most: int) -> CliqueTree:
-    """Cliques along the cheapest order found."""
-    order = find_order(sizes, scopes, restarts=RESTARTS)
-    if order is not None and order.width < MOST_WIDTH:
-        tree = clique_tree(sizes, scopes, order)
-        if tree.entries <= most:
-            return tree
-    raise TooLarge(
-        f"elimination: its tables would have more than {most:,} entries; use belief "
-        "propagation or sampling, or raise `most`"
-    )
 
 
 def state_levels(p: Potentials) -> list[Logs]:
@@ -289,7 +324,9 @@ def _place(scope: list[int], idle: int) -> tuple[int | slice, ...]:
 
 def _split(flat: np.ndarray, variables: Variables) -> list[np.ndarray]:
     """An entry for every state of every variable, variable by variable."""
-    return np.split(flat, np.cumsum(variables.states)[:-1])
+    stops = np.cumsum(variables.states)
+    starts = stops - variables.states
+    return [flat[i:j] for i, j in zip(starts.tolist(), stops.tolist(), strict=True)]
 
 
 def _fields(p: Potentials) -> list[Logs]:

@@ -84,6 +84,24 @@ def test_sparse_graphs_as_the_junction_tree(kind: str, monkeypatch) -> None:
     assert gone == 240 or kind == "grid"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_networks_that_go_whole_equal_enumeration(kind: str) -> None:
+    """Of one and of two variables in any order, of pairs that share several tables too."""
+    gone = 0
+    for seed in range(3):
+        network, given = sparse(kind, 6, seed)
+        found = eliminate_low_degree(network, given, marginals=False)
+        if len(found.kept):
+            continue
+        gone, logs = gone + 1, joint_logs(network, given)
+        scopes = [*network.scopes, (), (2,), *(scope[::-1] for scope in network.scopes)]
+        for scope, table in zip(scopes, found.distribute(scopes), strict=True):
+            wanted = marginal(logs, *scope)
+            wanted = wanted.T if scope == tuple(sorted(scope)[::-1]) else wanted
+            np.testing.assert_allclose(table, wanted, atol=1e-9, err_msg=f"{seed} {scope}")
+    assert gone
+
+
 def test_long_chains_are_gone_in_few_rounds() -> None:
     rng, n = np.random.default_rng(0), 5_000
     pairs = tuple((v, v + 1) for v in range(n - 1))

@@ -7,13 +7,14 @@ Eliminations of one round and one shape are a single operation on arrays, all in
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from undirected.inference.networks.messages import normalised
 from undirected.inference.networks.network import Network
 from undirected.inference.networks.simplify import Inconsistent
 
@@ -108,6 +109,15 @@ class PairwiseGraph:
         columns = np.arange(k) * np.where(forward, 1, j)[:, None, None]
         return self.edge_at[edges][:, None, None] + rows + columns
 
+    def edges_of(self, ends: Int[np.ndarray, "m 2"]) -> Indices:
+        """The edge that the tables of each pair of variables, in any order, are part of."""
+        keys, first = np.unique(self._keys(self.ends), return_index=True)
+        return first[np.searchsorted(keys, self._keys(np.sort(ends, 1)))]
+
+    def _keys(self, ends: Int[np.ndarray, "m 2"]) -> Indices:
+        """A number for every pair of variables."""
+        return ends[:, 0] * len(self.sizes) + ends[:, 1]
+
     def add(self, ends: Int[np.ndarray, "m 2"], logs: list[Logs]) -> Indices:
         """New edges, whose tables follow their ends; the edge that each of them is now part of."""
         new = np.arange(len(self.ends), len(self.ends) + len(ends))
@@ -128,7 +138,7 @@ class PairwiseGraph:
     def _merge(self, new: Indices) -> Indices:
         """Add tables of the same pair of variables to the oldest of them; that one for each."""
         every = np.concatenate([self.there, new])
-        keys = self.ends[every, 0] * len(self.sizes) + self.ends[every, 1]
+        keys = self._keys(self.ends[every])
         order = np.argsort(keys, kind="stable")
         first = np.ones(len(every), bool)
         first[1:] = np.diff(keys[order]) > 0
@@ -190,6 +200,35 @@ class LowDegree:
 
     def marginals(self, found: list[Float[np.ndarray, " k"]]) -> list[Float[np.ndarray, " k"]]:
         """Marginals of all variables from those of the variables that are left."""
+        graph, (single, _) = self.graph, self._carried(found)
+        stops = (graph.field_at + graph.sizes).tolist()
+        return [single[i:j] for i, j in zip(graph.field_at.tolist(), stops, strict=True)]
+
+    def distribute(self, scopes: Sequence[tuple[int, ...]]) -> list[Float[np.ndarray, "*states"]]:
+        """The probabilities of the states of each scope of the network, of which nothing is left.
+
+        A junction tree that has collected answers in the same way.
+        """
+        graph, (single, pair) = self.graph, self._carried([])
+        found = [np.ones(())] * len(scopes)
+        lengths = np.fromiter(map(len, scopes), int, len(scopes))
+        for d in (1, 2):
+            places = np.flatnonzero(lengths == d)
+            ends = np.array([scopes[k] for k in places.tolist()], int).reshape(-1, d)
+            for own in graph.same_shape(graph.sizes[ends]):
+                first = ends[own, 0]
+                if d == 1:
+                    tables = single[graph.field_index(first)]
+                else:
+                    tables = pair[graph.edge_index(graph.edges_of(ends[own]), first)]
+                for k, table in zip(places[own].tolist(), tables, strict=True):
+                    found[k] = table
+        return normalised(found)
+
+    def _carried(
+        self, found: list[Float[np.ndarray, " k"]]
+    ) -> tuple[Float[np.ndarray, " f"], Float[np.ndarray, " t"]]:
+        """Probabilities in the place of the tables of variables, and of edges that are gone."""
         graph = self.graph
         single, pair = np.zeros(len(graph.fields)), np.zeros(len(graph.tables))
         for v, table in zip(self.kept.tolist(), found, strict=True):
@@ -206,8 +245,7 @@ class LowDegree:
                 pair[graph.edge_index(one.edges[:, 0], one.variables)] = p
             own = p.reshape(*p.shape[:2], -1).sum(2)
             single[graph.field_index(one.variables)] = own / own.sum(1, keepdims=True)
-        stops = (graph.field_at + graph.sizes).tolist()
-        return [single[i:j] for i, j in zip(graph.field_at.tolist(), stops, strict=True)]
+        return single, pair
 
     def state(self, found: Int[np.ndarray, " m"]) -> Int[np.ndarray, " n"]:
         """The best state of all variables, given that of those that are left."""
@@ -366,8 +404,6 @@ class _Rounds:
 
     def result(self, network: Network) -> LowDegree:
         """The network of the variables that are left, with all tables of more than two."""
-        if self.offset == -np.inf:
-            raise Inconsistent
         graph = self.graph
         gone = np.zeros(len(graph.sizes), bool)
         for one in self.done:
@@ -391,6 +427,8 @@ class _Rounds:
                 tables.append(table)
             elif not scope:
                 offset += float(table)
+        if offset == -np.inf:
+            raise Inconsistent
         sizes = tuple(graph.sizes[kept].tolist())
         small = Network(sizes, tuple(scopes), tuple(tables), offset)
         return LowDegree(small, kept, graph, self.done)
