@@ -55,13 +55,14 @@ def markov_network(
     groups: dict[tuple[int, ...], tuple[list, list]] = {}
     listed = _listed(factors)
     place = {name: i for i, name in enumerate(words)}
+    sizes, numbers = states.tolist(), number.tolist()
     for k, (scope, table) in enumerate(listed):
         own = _places(k, place, scope)
-        logs = _logs(k, own, states, table)
-        offset, logs = offset + logs.max(), logs - logs.max()
-        several = [v for v in own if states[v] > 1]
-        logs = logs.reshape([states[v] for v in several])
-        axes = sorted(range(len(several)), key=lambda i: states[several[i]])
+        logs, top = _logs(k, own, sizes, table)
+        offset += top
+        several = [v for v in own if sizes[v] > 1]
+        logs = logs.reshape([sizes[v] for v in several])
+        axes = sorted(range(len(several)), key=lambda i: sizes[several[i]])
         several, logs = [several[i] for i in axes], logs.transpose(axes)
         if len(several) == 1 and np.isfinite(logs).all():
             at = first[number[several[0]]]
@@ -72,7 +73,7 @@ def markov_network(
                 unary[at : at + len(logs)] += logs
         elif several:
             joined = groups.setdefault(logs.shape, ([], []))
-            joined[0].append(number[several])
+            joined[0].append([numbers[v] for v in several])
             joined[1].append(logs)
     found = _grouped(layout, groups)
     graph = FactorGraph.create(layout, found, jnp.asarray(unary))
@@ -98,7 +99,7 @@ def _grouped(layout: Layout, groups: dict[tuple[int, ...], tuple[list, list]]) -
     for arity in sorted({len(shape) for shape in groups}):
         counts = {shape: len(own[0]) for shape, own in groups.items() if len(shape) == arity}
         for shapes in size_classes(counts):
-            scopes = np.concatenate([np.stack(groups[shape][0]) for shape in shapes])
+            scopes = np.concatenate([np.array(groups[shape][0]) for shape in shapes])
             if len(shapes) == 1:
                 found.append(tables(layout, scopes, np.stack(groups[shapes[0]][1])))
             else:
@@ -171,9 +172,12 @@ def _places(k: int, place: dict[Hashable, int], scope: Any) -> list[int]:
 
 
 def _logs(
-    k: int, own: list[int], states: Int[np.ndarray, " m"], table: ArrayLike
-) -> Float[np.ndarray, "*states"]:
-    """The logarithm of table k, which must fit its scope and leave a state."""
+    k: int, own: list[int], sizes: list[int], table: ArrayLike
+) -> tuple[Float[np.ndarray, "*states"], float]:
+    """The logarithm of table k, which must fit its scope and leave a state.
+
+    It comes less its largest entry, and with that.
+    """
     if len(own) > 64:  # no array has as many axes
         raise UndirectedError(
             f"markov_network: factor {k} joins {len(own):,} variables; a table of so many axes "
@@ -186,15 +190,17 @@ def _logs(
             f"markov_network: table {k} is no array of numbers ({error}); pass one weight for each "
             "joint state of its scope"
         ) from error
-    wanted = tuple(int(states[v]) for v in own)
+    wanted = tuple([sizes[v] for v in own])
     if weights.shape != wanted:
         raise UndirectedError(
             f"markov_network: table {k} has shape {weights.shape}; its variables ask for {wanted}"
         )
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(weights)
+    top = float(logs.max())
+    if not -np.inf < top < np.inf:  # NaN where one entry is NaN or negative
         raise UndirectedError(
             f"markov_network: table {k} has entries that are negative, NaN or infinite, or only "
             "zeros; pass weights of which one is above 0"
         )
-    with np.errstate(divide="ignore"):
-        return np.log(weights)
+    return logs - top, top
