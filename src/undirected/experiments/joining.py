@@ -103,6 +103,8 @@ def _places(whole: Mapping[str, Sequence[Any]], row: Row) -> list[int]:
 
     Names have several words: the row "lattice, reset, 5" is of the parts "lattice" and "reset".
     """
+    if not all(whole.values()):  # [] stands for all, in an order that is not told
+        return []
     names = {part for name in (row.case, row.method) for part in (name, *name.split(", "))}
     return [min(_place(order, name) for name in names) for order in whole.values()]
 
