@@ -1,5 +1,6 @@
 import importlib
 from dataclasses import dataclass, replace
+from math import comb
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -544,6 +545,28 @@ def test_a_constraint_too_large_for_a_table_is_refused():
         un.log_partition(model, method="ais", betas=4, seed=0)
     with pytest.raises(UndirectedError, match=r"2\^20 entries"):
         model.tabulated()
+
+
+def test_tables_of_the_model_itself_do_not_count_as_written_out():
+    layout = un.discrete(x=14)
+    own = un.tables(layout, [range(14)], np.zeros((2,) * 14))
+    model = un.FactorGraph.create(layout, [own, un.at_most(layout, [[0, 1]], 1)])
+    low, high = un.log_partition(model, method="ais", betas=20, chains=20, seed=0).interval
+    assert low < np.log(3 * 2**12) < high
+
+
+def test_log_z_of_a_graph_is_exact_up_to_its_bound_of_entries():
+    """Cliques of 15 variables: more entries than hard constraints are written out as."""
+    clique = [(i, j) for i in range(15) for j in range(i)]
+    rest = [(i, i + 1) for i in range(14, 25)]  # more states than are listed one by one
+    table = np.array([[2.0, 1.0], [1.0, 2.0]])
+    model = un.markov_network([2] * 26, dict.fromkeys(clique + rest, table))
+    up = np.arange(16)  # of the fifteen
+    alike = (up * (up - 1) + (15 - up) * (14 - up)) / 2
+    truth = np.log(sum(comb(15, k) * 2.0 ** alike[k] for k in up)) + 11 * np.log(3)
+    found = un.log_partition(model, seed=0)
+    assert found.method == "exact"
+    np.testing.assert_allclose(found.value, truth, rtol=1e-6)
 
 
 COLOURED = [(i, (i + 1) % 8) for i in range(8)] + [(0, 4), (2, 7), (3, 6)]

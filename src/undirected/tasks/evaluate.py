@@ -107,8 +107,8 @@ class Evaluation:
         return 0 if rows is None else int(np.isneginf(rows).sum())
 
 
-MOST_ENTRIES = 2**13
-"""Of the tables that hard constraints are written out as: chains of more would take hours."""
+MOST_WRITTEN = 2**13
+"""Entries of the tables that hard constraints are written out as: chains of more take hours."""
 
 
 def log_partition(
@@ -253,8 +253,11 @@ def _weakened(model: Any) -> Any:
         found = model.tabulated()
     except UndirectedError:  # a table that is too large
         return model
-    entries = sum(f.weight.size for f in found.factors if isinstance(f, Tables))
-    return found if entries <= MOST_ENTRIES else model
+
+    def entries(graph: FactorGraph) -> int:
+        return sum(f.weight.size for f in graph.factors if isinstance(f, Tables))
+
+    return found if entries(found) - entries(model) <= MOST_WRITTEN else model
 
 
 def _is_nothing(model: Any, log_z: float) -> bool:
