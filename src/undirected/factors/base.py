@@ -5,7 +5,7 @@ multiplies), and offers *views*: `local_field` (what each unit feels), `pairs` (
 units), `tables` (as explicit tables) and messages. A view that a group lacks is refused by name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
@@ -65,6 +65,10 @@ class TableGroup(NamedTuple):
     scopes: Int[Array, "F d"]
     logs: Float[Array, "F *states"]
     idle: int = 0
+
+    def place(self, scope: Iterable[int]) -> tuple[int | slice, ...]:
+        """Where the table of a factor is in that of its shape: slots not used are idle."""
+        return tuple(slice(None) if v >= 0 else self.idle for v in scope)
 
 
 class Factor(eqx.Module):

@@ -314,12 +314,7 @@ def _each(group: TableGroup, logs: Float[np.ndarray, "F *states"]) -> Iterator[t
         yield from zip(map(tuple, scopes.tolist()), logs, strict=True)
         return
     for scope, table in zip(scopes.tolist(), logs, strict=True):
-        yield tuple(v for v in scope if v >= 0), table[_place(scope, group.idle)]
-
-
-def _place(scope: list[int], idle: int) -> tuple[int | slice, ...]:
-    """Where the table of a factor is in that of its shape: slots not used are idle."""
-    return tuple(slice(None) if v >= 0 else idle for v in scope)
+        yield tuple(v for v in scope if v >= 0), table[group.place(scope)]
 
 
 def _split(flat: np.ndarray, variables: Variables) -> list[np.ndarray]:
@@ -349,6 +344,6 @@ def _mean(factor: Factor, layout: Layout, shares: Iterator[Shares], most: int) -
     for group in factor.tables(layout, most):
         joint = np.zeros(group.logs.shape)
         for f, scope in enumerate(np.asarray(group.scopes).tolist()):
-            joint[(f, *_place(scope, group.idle))] = next(shares)
+            joint[(f, *group.place(scope))] = next(shares)
         found.append(joint)
     return factor.from_tables(layout, found)

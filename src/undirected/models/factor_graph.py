@@ -182,6 +182,6 @@ def _as_tables(factor: Factor, layout: Layout, most: int) -> list[Tables]:
         scopes = np.asarray(group.scopes)
         for used in np.unique(scopes >= 0, axis=0):
             rows = np.flatnonzero(((scopes >= 0) == used[None]).all(1))
-            place = tuple(slice(None) if one else group.idle for one in used)
+            place = group.place(scopes[rows[0]])
             found.append(tables(layout, scopes[rows][:, used], group.logs[rows][:, *place]))
     return found

@@ -146,10 +146,8 @@ def as_tables(p: Potentials) -> UaiModel:
     for factor in p.factors:
         for group in factor.tables(layout, MOST_ENTRIES):
             for scope, table in zip(np.asarray(group.scopes), np.asarray(group.logs), strict=True):
-                # A slot that is not used has one state that counts.
-                kept = tuple(slice(None) if v >= 0 else group.idle for v in scope)
                 scopes.append(tuple(place[int(v)] for v in scope if v >= 0))
-                logs.append(np.asarray(table, np.float64)[kept])
+                logs.append(np.asarray(table, np.float64)[group.place(scope)])
     tables = tuple(np.exp(table) for table in _in_range(logs))
     counts = tuple(int(layout.variables.states[v]) for v in layout.order)
     return UaiModel(counts, tuple(scopes), tables)
