@@ -69,7 +69,9 @@ def test_rows_of_state_numbers_are_refused_with_how_to_make_them_one_hot():
         ):
             call(states)
         call(to_units(model.layout, states))
-    with pytest.raises(UndirectedError, match=r"energy: .*\(2, 5\); pass \(\*batch, 12\)$"):
+    with pytest.raises(
+        UndirectedError, match=r"energy: .*\(2, 5\).*; pass joint states \(\*batch, 12\)$"
+    ):
         model.energy(np.zeros((2, 5)))
 
 

@@ -1,16 +1,11 @@
 """Every experiment of the paper runs at its smallest size; closed forms and scores are right."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from undirected.core.graph import torus
 from undirected.data.deconvolution import FEATURES
 from undirected.experiments import record, runner
-from undirected.inference import Transfer
-from undirected.models import Ising
 from undirected.papers.pmp.deconvolution import best_overlaps
-from undirected.papers.pmp.logz import torus_log_z
 
 
 @pytest.mark.smoke
@@ -46,15 +41,6 @@ def test_rbms_of_seeds_side_by_side(tmp_path):
     for row in result.rows:
         first, second = row.values
         assert first != second
-
-
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize(("side", "coupling"), [(3, 0.1), (4, 0.1), (4, 0.6)])
-def test_closed_form_of_the_lattice(side, coupling):
-    graph = torus(side, side)
-    model = Ising.from_spins(jnp.full(graph.n_edges, coupling), jnp.zeros(graph.n), graph)
-    exact = float(Transfer.plan(graph)(model.lower()).log_z)
-    assert torus_log_z(side, coupling) == pytest.approx(exact, abs=1e-8)
 
 
 def test_overlap_of_features_finds_the_best_shift():

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 
 
@@ -342,6 +343,38 @@ def to_units(
     step = np.arange(len(owner)) - variables.first[owner]
     state = np.where(variables.width[owner] == 1, 1, step)
     return jnp.asarray(found[..., owner] == state, float)
+
+
+def joint_states(caller: str, layout: Layout, x: Any) -> Float[Array, "*batch n"]:
+    """States of all units, hidden ones included, as floating point numbers."""
+    x = _floats(caller, x)
+    if x.shape[-1:] != (layout.n,):
+        raise UndirectedError(
+            f"{caller}: the states have shape {x.shape}, the model has {layout.n} units of which "
+            f"{layout.n_visible} are visible; pass joint states (*batch, {layout.n})"
+            f"{one_hot_hint(layout, x.shape)}"
+        )
+    return x
+
+
+def visible_states(caller: str, layout: Layout, v: Any) -> Float[Array, "*batch v"]:
+    """States of the visible units as floating point numbers."""
+    v = _floats(caller, v)
+    if v.shape[-1:] != (layout.n_visible,):
+        raise UndirectedError(
+            f"{caller}: the rows have shape {v.shape}; pass (*batch, {layout.n_visible}), one "
+            f"entry for each visible unit{one_hot_hint(layout, v.shape)}"
+        )
+    return v
+
+
+def _floats(caller: str, states: Any) -> Float[Array, "..."]:
+    try:
+        found = jnp.asarray(unmasked(states))
+    except (TypeError, ValueError) as error:
+        what = f"the states are {states!r:.40}"
+        raise UndirectedError(f"{caller}: {what}; pass an array of numbers") from error
+    return found if jnp.issubdtype(found.dtype, jnp.inexact) else found.astype(float)
 
 
 def one_hot_hint(layout: Layout, shape: tuple[int, ...]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from undirected.core.errors import UndirectedError, instead_of, kind_told
-from undirected.core.layout import Domain, Layout, one_hot_hint, to_units
+from undirected.core.layout import Domain, Layout, joint_states, to_units
 from undirected.core.numerics import CERTAIN, NEG_INF, is_traced, row
 from undirected.core.units import excluded_states
 
@@ -265,11 +265,7 @@ def inner(p: Potentials, b: Beliefs) -> Float[Array, ""]:
 
 def values(p: Potentials, x: Float[Array, "batch n"]) -> Float[Array, " batch"]:
     """inner(p, statistics(x)) of every state; the unary fields may lead with a batch axis."""
-    if x.shape[-1] != p.layout.n:
-        raise UndirectedError(
-            f"energy: states have shape {x.shape}; pass (*batch, {p.layout.n})"
-            f"{one_hot_hint(p.layout, x.shape)}"
-        )
+    x = joint_states("energy", p.layout, x)
     total = p.offset + (x * jnp.broadcast_to(p.unary, x.shape)).sum(-1)
     for factor in p.factors:
         total = total + factor.value(p.layout, x)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 
 
 def torus_log_z(rows: int, cols: int, coupling: float) -> float:
@@ -11,7 +11,8 @@ def torus_log_z(rows: int, cols: int, coupling: float) -> float:
     Args:
         rows: of the lattice, at least 3.
         cols: likewise.
-        coupling: J over the temperature, above 0; 0.4407 is critical.
+        coupling: J over the temperature; 0.4407 is critical. Below 0 (an antiferromagnet) both
+            sides must be even.
 
     Returns:
         log Z in nats, to about 12 digits, for any size.
@@ -24,11 +25,17 @@ def torus_log_z(rows: int, cols: int, coupling: float) -> float:
         >>> abs(un.torus_log_z(4, 4, 0.3) - float(un.Exact()(model).log_z)) < 1e-4
         True
     """
-    if rows < 3 or cols < 3 or not coupling > 0:
+    check_counts("torus_log_z", 3, rows=rows, cols=cols)
+    if not np.isfinite(coupling):
+        raise UndirectedError(f"torus_log_z: the coupling is {coupling}; pass a finite number")
+    if coupling < 0 and (rows % 2 or cols % 2):
         raise UndirectedError(
-            f"torus_log_z: {rows} x {cols} and a coupling of {coupling}; pass sides from 3 and a "
-            "coupling above 0"
+            f"torus_log_z: {rows} x {cols} and a coupling of {coupling}: odd rings are frustrated, "
+            "which the formula does not allow; pass even sides, or ask un.log_partition"
         )
+    if not coupling:
+        return float(rows * cols * np.log(2))
+    coupling = abs(coupling)  # turning every other spin over leaves Z as it is
     wave = np.pi * np.arange(2 * rows) / rows
     # cosh(gamma) = cosh(2 J) coth(2 J) - cos(wave), both sides times exp(-2 J): nothing overflows.
     least = np.exp(-2 * coupling)

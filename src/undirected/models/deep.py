@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, check_counts
-from undirected.core.layout import Block, Layout
+from undirected.core.layout import Block, Layout, joint_states
 from undirected.core.numerics import row, unit_means
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
@@ -96,6 +96,7 @@ class DeepBM(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E of joint states."""
+        x = joint_states("DeepBM.energy", self.layout, x)
         layers = [x[..., block.slice] for block in self.layout.blocks]
         value = x @ jnp.concatenate(self.biases)
         for (below, above), weight in zip(pairwise(layers), self.weights, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, joint_states, visible_states
 from undirected.core.numerics import NEG_INF, is_traced, row
 from undirected.core.potentials import Potentials, local_fields, potentials, values
 from undirected.factors import Factor, Tables, tables
@@ -146,6 +146,7 @@ class FactorGraph(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(x) of joint states."""
+        x = joint_states("FactorGraph.energy", self.layout, x)
         flat = x.reshape(-1, x.shape[-1])
         return -values(self.lower(), flat).reshape(x.shape[:-1])
 
@@ -157,6 +158,7 @@ class FactorGraph(eqx.Module):
     def log_odds(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """The field of every unit given all others, of graphs whose variables are all visible."""
         self._check_visible("log odds")
+        v = visible_states("FactorGraph.log_odds", self.layout, v)
         fields = local_fields(self.lower(), v)
         return fields + row(self.unary, fields)
 

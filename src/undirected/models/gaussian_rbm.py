@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts, shape_of
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, joint_states, visible_states
 from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
@@ -112,6 +112,7 @@ class GaussianRBM(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(v, h) of joint states."""
+        x = joint_states("GaussianRBM.energy", self.layout, x)
         v, h = x[..., : self.n_visible], x[..., self.n_visible :]
         return self._distance(v) - (self.hidden_fields(v) * h).sum(-1)
 
@@ -146,6 +147,7 @@ class GaussianRBM(eqx.Module):
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_h exp(-E(v, h))."""
+        v = visible_states("GaussianRBM.free_energy", self.layout, v)
         return self._distance(v) - sum_softplus(self.hidden_fields(v))
 
     def independent(

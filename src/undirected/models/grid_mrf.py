@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, joint_states
 from undirected.core.random import make_key
 from undirected.ops.grid import OFFSETS, grid_fields
 
@@ -95,6 +95,7 @@ class GridMRF(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E of one-hot states, pixel after pixel."""
+        x = joint_states("GridMRF.energy", self.layout, x)
         rows, cols = self.shape
         x = x.reshape(*x.shape[:-1], rows, cols, self.states)
         value = jnp.zeros(x.shape[:-3], x.dtype)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.graph import Graph, check_graph
-from undirected.core.layout import Block, Layout
+from undirected.core.layout import Block, Layout, joint_states, visible_states
 from undirected.core.numerics import HARD, is_traced, row, unit_means
 from undirected.core.potentials import Potentials, potentials
 from undirected.factors import Edges, Factor, Symmetric
@@ -113,6 +113,7 @@ class Ising(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(x)."""
+        x = joint_states("Ising.energy", self.layout, x)
         pulls = self._pulls(x)
         return -0.5 * (pulls * x).sum(-1) - x @ self.bias - self.offset
 
@@ -122,6 +123,7 @@ class Ising(eqx.Module):
 
     def log_odds(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Log-odds of each unit given all others: b + W x."""
+        v = visible_states("Ising.log_odds", self.layout, v)
         pulls = self._pulls(v)
         return pulls + row(self.bias, pulls)
 

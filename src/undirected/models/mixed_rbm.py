@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from undirected.core import rectified
 from undirected.core.errors import UndirectedError, check_counts
-from undirected.core.layout import CONTINUOUS, Block, Domain, Layout
+from undirected.core.layout import CONTINUOUS, Block, Domain, Layout, joint_states, visible_states
 from undirected.core.line_density import log_probability
 from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
@@ -224,6 +224,7 @@ class MixedRBM(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(v, h) of joint states."""
+        x = joint_states("MixedRBM.energy", self.layout, x)
         v, h = x[..., : self.n_visible], x[..., self.n_visible :]
         return self._alone(v) - (self.hidden_fields(v) * h).sum(-1)
 
@@ -260,6 +261,7 @@ class MixedRBM(eqx.Module):
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_h exp(-E(v, h))."""
+        v = visible_states("MixedRBM.free_energy", self.layout, v)
         return self._alone(v) - sum_softplus(self.hidden_fields(v))
 
     def _alone(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
@@ -273,6 +275,7 @@ class MixedRBM(eqx.Module):
 
     def log_conditionals(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
         """log p(variable | all other visibles), hiddens summed out; a category's at its unit on."""
+        v = visible_states("MixedRBM.log_conditionals", self.layout, v)
         parts, fields = [], self.hidden_fields(v)
         for block in self.table.blocks:
             find = self._continuous_given if block.domain in CONTINUOUS else self._discrete_given

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError, check_counts, shape_of
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, joint_states, visible_states
 from undirected.core.numerics import row, sum_softplus
 from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
@@ -137,6 +137,7 @@ class MixtureRBM(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(v, h, z) of joint states."""
+        x = joint_states("MixtureRBM.energy", self.layout, x)
         V, H = self.n_visible, self.n_hidden
         v, h, z = x[..., :V], x[..., V : V + H], x[..., V + H :]
         pairs = ((v @ self.weights) * h).sum(-1) + ((v @ self.components) * z).sum(-1)
@@ -187,6 +188,7 @@ class MixtureRBM(eqx.Module):
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_{h, z} exp(-E): the mixture's part and that of the hidden units."""
+        v = visible_states("MixtureRBM.free_energy", self.layout, v)
         hidden, component = v @ self.weights, v @ self.components
         experts = sum_softplus(hidden + row(self.hidden_bias, hidden))
         mixture = logsumexp(component + row(self.component_bias, component), -1)
@@ -197,6 +199,7 @@ class MixtureRBM(eqx.Module):
 
         With s_i = 1 - 2 v_i the component adds s_i log sum_z r_z exp(s_i U_iz), r = p(z | v).
         """
+        v = visible_states("MixtureRBM.log_odds", self.layout, v)
         rbm = RBM(self.weights, self.visible_bias, self.hidden_bias).log_odds(v)
         fields = v @ self.components
         fields = fields + row(self.component_bias, fields)

@@ -10,7 +10,7 @@ from undirected.core import rectified
 from undirected.core.cells import unmasked
 from undirected.core.errors import NotFinite, UndirectedError, shape_of
 from undirected.core.graph import Graph, check_graph, from_edges
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, joint_states, visible_states
 from undirected.core.numerics import row
 from undirected.core.potentials import Potentials, potentials
 from undirected.factors import Edges, Factor, Squares, Symmetric
@@ -139,6 +139,7 @@ class NonnegativeBM(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(x); the density exp(-E) is zero where some x_i < 0."""
+        x = joint_states("NonnegativeBM.energy", self.layout, x)
         pull = 0.5 * self._pulls(x) + 0.5 * row(self.diagonal, x) * x
         return (x * pull).sum(-1) - x @ self.bias
 
@@ -148,10 +149,12 @@ class NonnegativeBM(eqx.Module):
 
     def log_odds(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Field l_i = b_i - sum_j w_ij x_j of each unit: x_i | rest ~ exp(l_i x - w_ii x^2 / 2)."""
+        v = visible_states("NonnegativeBM.log_odds", self.layout, v)
         return row(self.bias, v) - self._pulls(v)
 
     def log_conditionals(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """log p(x_i | all others): their sum is the pseudo-likelihood."""
+        v = visible_states("NonnegativeBM.log_conditionals", self.layout, v)
         l = self.log_odds(v)
         r = jnp.broadcast_to(self.diagonal, l.shape)
         return l * v - 0.5 * r * v * v - rectified.log_normaliser(l, r)

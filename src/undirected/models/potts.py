@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError, check_counts, shape_of
 from undirected.core.graph import Graph, check_graph, complete
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, joint_states, visible_states
 from undirected.core.numerics import row, unit_means
 from undirected.core.potentials import Potentials, potentials, values
 from undirected.factors.potts import PottsPairs
@@ -144,6 +144,7 @@ class Potts(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(x) of one-hot states."""
+        x = joint_states("Potts.energy", self.layout, x)
         return -values(self.lower(), x.reshape(-1, x.shape[-1])).reshape(x.shape[:-1])
 
     def free_energy(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
@@ -152,6 +153,7 @@ class Potts(eqx.Module):
 
     def log_odds(self, v: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Fields of the states of each variable given all others."""
+        v = visible_states("Potts.log_odds", self.layout, v)
         p = self.lower()
         pulls = p.factors[0].local_field(p.layout, v)
         return pulls + row(p.unary, pulls)

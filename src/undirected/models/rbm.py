@@ -7,7 +7,7 @@ from jax.nn import softplus
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, check_counts, shape_of
-from undirected.core.layout import Block, Domain, Layout
+from undirected.core.layout import Block, Domain, Layout, joint_states, visible_states
 from undirected.core.mesh import unit_parts
 from undirected.core.numerics import row, sum_softplus, unit_means
 from undirected.core.potentials import Potentials, potentials
@@ -115,6 +115,7 @@ class RBM(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(v, h) of joint states."""
+        x = joint_states("RBM.energy", self.layout, x)
         v, h = x[..., : self.n_visible], x[..., self.n_visible :]
         return -((v @ self.weights) * h).sum(-1) - v @ self.visible_bias - h @ self.hidden_bias
 
@@ -143,6 +144,7 @@ class RBM(eqx.Module):
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_h exp(-E(v, h)) = -b' v - sum_j softplus(c_j + (W' v)_j)."""
+        v = visible_states("RBM.free_energy", self.layout, v)
         return -(v @ self.visible_bias) - sum_softplus(self.hidden_fields(v))
 
     def log_odds(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
@@ -151,6 +153,7 @@ class RBM(eqx.Module):
         With s_i = 1 - 2 v_i: b_i + s_i sum_j [softplus(f_j + s_i W_ij) - softplus(f_j)], where f_j
         is the field of hidden unit j.
         """
+        v = visible_states("RBM.log_odds", self.layout, v)
         pixels, parts = self.n_visible - self.label_states, unit_parts()
         fields = jnp.moveaxis(self.hidden_fields(v), -1, 0)
         sign = 1 - 2 * v[..., :pixels]

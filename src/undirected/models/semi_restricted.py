@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts
-from undirected.core.layout import Layout
+from undirected.core.layout import Layout, joint_states, visible_states
 from undirected.core.potentials import Potentials
 from undirected.core.random import make_key
 from undirected.factors import Symmetric
@@ -101,6 +101,7 @@ class SemiRestrictedBM(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(v, h) of joint states."""
+        x = joint_states("SemiRestrictedBM.energy", self.layout, x)
         return self.rbm.energy(x) - self._pairs(x)
 
     def lower(self) -> Potentials:
@@ -123,10 +124,12 @@ class SemiRestrictedBM(eqx.Module):
 
     def free_energy(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """-log sum_h exp(-E(v, h))."""
+        v = visible_states("SemiRestrictedBM.free_energy", self.layout, v)
         return self.rbm.free_energy(v) - self._pairs(v)
 
     def log_odds(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
         """Field of each visible unit given all other visibles, hiddens summed out."""
+        v = visible_states("SemiRestrictedBM.log_odds", self.layout, v)
         fields, pixels = self.rbm.log_odds(v), self.n_pixels
         return fields.at[..., :pixels].add(v[..., :pixels] @ self.couplings)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from undirected.core.layout import Layout
+from undirected.core.layout import Layout, joint_states
 from undirected.core.potentials import Potentials, local_fields, values
 
 
@@ -27,6 +27,7 @@ class SpinForm(eqx.Module):
 
     def energy(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """E(x) of joint states in {0, 1}, up to a constant."""
+        x = joint_states("SpinForm.energy", self.layout, x)
         return -values(self.lower(), x.reshape(-1, x.shape[-1])).reshape(x.shape[:-1])
 
     def lower(self) -> Potentials:

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from undirected.core.cells import unmasked
 from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts
-from undirected.core.layout import Domain, Layout, check_discrete, one_hot_hint
+from undirected.core.layout import Domain, Layout, check_discrete, joint_states
 from undirected.core.numerics import is_traced
 from undirected.core.potentials import Potentials
 from undirected.core.protocols import Lowerable
@@ -30,18 +29,6 @@ class Evaluations(NamedTuple):
 
     energies: float
     gradients: float
-
-
-def joint_states(kernel: str, layout: Layout, x: Any) -> Float[Array, "*chains n"]:
-    """The start of chains as floating point numbers, one for every unit, hidden ones included."""
-    x = jnp.asarray(unmasked(x))
-    if x.shape[-1:] != (layout.n,):
-        raise UndirectedError(
-            f"{kernel}: the start has shape {x.shape}, the model has {layout.n} units of which "
-            f"{layout.n_visible} are visible; pass joint states (*chains, {layout.n})"
-            f"{one_hot_hint(layout, x.shape)}"
-        )
-    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
 
 
 def discrete_start(kernel: str, model: Any, x: Any) -> ChainState:

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
 from undirected.core.graph import Graph
-from undirected.core.layout import Block, Domain, Layout, check_discrete
+from undirected.core.layout import Block, Domain, Layout, check_discrete, joint_states
 from undirected.core.potentials import Potentials, local_fields
 from undirected.core.protocols import Info, Lowerable
 from undirected.core.random import logistic, random_words
@@ -31,7 +31,6 @@ from undirected.sampling.base import (
     check_lowerable,
     check_start,
     check_sweeps,
-    joint_states,
 )
 
 NEVER = -1e12

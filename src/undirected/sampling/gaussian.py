@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UnsupportedFactor
+from undirected.core.layout import joint_states
 from undirected.core.protocols import Info
-from undirected.sampling.base import ChainState, check_sweeps, joint_states
+from undirected.sampling.base import ChainState, check_sweeps
 
 
 @dataclass(frozen=True)

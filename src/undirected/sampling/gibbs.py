@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core.errors import UnsupportedFactor
 from undirected.core.graph import Graph
-from undirected.core.layout import Block, Domain, Layout, check_discrete
+from undirected.core.layout import Block, Domain, Layout, check_discrete, joint_states
 from undirected.core.numerics import is_traced, row
 from undirected.core.potentials import Potentials, local_fields
 from undirected.core.protocols import Blocked, Info, Lowerable
@@ -31,7 +31,6 @@ from undirected.sampling.base import (
     Evaluations,
     check_lowerable,
     check_sweeps,
-    joint_states,
 )
 from undirected.sampling.scans import by_columns, scan_colours
 

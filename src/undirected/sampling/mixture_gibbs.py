@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor
+from undirected.core.layout import joint_states
 from undirected.core.protocols import Componential, Info
 from undirected.core.units import draw, free_variables
-from undirected.sampling.base import ChainState, joint_states
+from undirected.sampling.base import ChainState
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from undirected.core import rectified
 from undirected.core.errors import UnsupportedFactor
 from undirected.core.graph import Graph
-from undirected.core.layout import Domain
+from undirected.core.layout import Domain, joint_states
 from undirected.core.protocols import Info, Lowerable
-from undirected.sampling.base import ChainState, check_sweeps, joint_states
+from undirected.sampling.base import ChainState, check_sweeps
 
 
 @dataclass(frozen=True)

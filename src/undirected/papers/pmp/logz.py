@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Key
 from undirected.core.graph import complete, torus
 from undirected.core.potentials import shift, values
 from undirected.core.units import perturbation
+from undirected.evaluation import torus_log_z
 from undirected.experiments.claims import Ahead, Claim
 from undirected.experiments.record import Outcome, Row, curve
 from undirected.experiments.stages import Context
@@ -123,7 +124,7 @@ def _lattices(side: int, config: dict[str, Any], key: Key[Array, ""]) -> dict[st
     noise = perturbation(p.layout, key, (config["perturbations"],))
     noisy = shift(p, noise)
     mplp = MPLP.plan(graph, config["mplp_sweeps"], config["tolerance"])
-    exact = torus_log_z(side, coupling) + np.asarray(_luck(noise))
+    exact = torus_log_z(side, side, coupling) + np.asarray(_luck(noise))
     answers = {}
     for method, solver in (("PMP", _infer(config)), ("MPLP", mplp)):
         x, _, _ = solver.decode(noisy)
@@ -141,28 +142,3 @@ def _luck(noise: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
 
 def _infer(config: dict[str, Any]) -> Any:
     return MaxProduct(config["sweeps"], None, 0.5, parallel=True)
-
-
-def torus_log_z(side: int, coupling: float) -> float:
-    """log Z of the periodic square lattice in zero field, in closed form (Kaufman 1949).
-
-    Z = 1/2 (2 sinh 2K)^(n/2) [prod 2 cosh(m g_odd / 2) + prod 2 sinh(m g_odd / 2)
-    + prod 2 cosh(m g_even / 2) - prod 2 sinh(m |g_even| / 2) sign], with g_0 = 2K + log tanh K.
-    """
-    K, m = coupling, side
-    r = np.arange(m)
-
-    def angle(index: np.ndarray) -> Float[np.ndarray, " m"]:
-        value = np.cosh(2 * K) ** 2 / np.sinh(2 * K) - np.cos(np.pi * index / m)
-        found = np.arccosh(np.maximum(value, 1.0))
-        return np.where(index == 0, 2 * K + np.log(np.tanh(K)), found)
-
-    def log_product(g: np.ndarray, sign: float) -> tuple[float, float]:
-        """Logarithm and sign of prod (exp(m g / 2) + sign exp(-m g / 2))."""
-        factors = np.exp(m * g / 2) + sign * np.exp(-m * g / 2)
-        return float(np.log(np.abs(factors)).sum()), float(np.prod(np.sign(factors)))
-
-    parts = [log_product(angle(2 * r + odd), sign) for odd in (1, 0) for sign in (1.0, -1.0)]
-    top = max(log for log, _ in parts)
-    total = sum(sign * np.exp(log - top) for log, sign in parts)
-    return float(-np.log(2) + m * m / 2 * np.log(2 * np.sinh(2 * K)) + top + np.log(total))
