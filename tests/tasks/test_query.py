@@ -231,3 +231,14 @@ def test_the_best_completion_of_a_small_frustrated_model_is_the_best(fields):
         energies = np.asarray(model.energy(states[states[:, 0] == 1].astype(float)))
         assert set(x) <= {0, 1}
         assert float(model.energy(x)) == pytest.approx(energies.min(), abs=1e-4)
+
+
+@pytest.mark.parametrize("model", ["GaussianRBM", "NonnegativeBM"])
+def test_continuous_units_are_asked_by_rows(model):
+    made = {
+        "GaussianRBM": lambda: un.GaussianRBM.create(3, 2, seed=0),
+        "NonnegativeBM": lambda: un.NonnegativeBM.from_matrix(jnp.eye(3), jnp.zeros(3)),
+    }[model]()
+    with pytest.raises(UndirectedError, match=rf"a {model} has continuous units.*pass rows"):
+        un.query(made, given={0: 1.0})
+    assert np.isfinite(un.query(made, np.array([[1.0, np.nan, np.nan]]))).all()

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from undirected.core.agreement import share_out
 from undirected.core.chunks import BUDGET, map_rows, potential_bytes
-from undirected.core.errors import NotFinite, TooLarge, UndirectedError
-from undirected.core.layout import Domain, Layout, check_discrete, marginals
+from undirected.core.errors import NotFinite, TooLarge, UndirectedError, UnsupportedFactor
+from undirected.core.layout import Domain, Layout, marginals
 from undirected.core.mesh import check_mesh, place
 from undirected.core.potentials import Potentials, Status, clamp, lowered
 from undirected.core.progress import Progress
@@ -166,7 +166,11 @@ def query(
         seen = [table.labels[i] for i in np.flatnonzero(~np.isnan(cells[0]))]
         answers = by_column(table, found).row(skip=seen)
         return {name: answers[name] for name in table.labels if name in answers}
-    check_discrete("query: an answer by names", *layout.blocks)
+    if layout.is_continuous.any():
+        raise UnsupportedFactor(
+            f"query: a {type(model).__name__} has continuous units, whose answers are no list of "
+            "states; pass rows, NaN for what is asked: the answers are its means"
+        )
     row = evidence_row("query", layout, given)
     found = answer_rows(model, row[None], method=method, key=key, seed=seed)
     return {
