@@ -136,3 +136,15 @@ def test_true_is_found_where_it_stands_first():
     column = un.Column("a", "binary", ("True", "False"))
     assert column.encode(np.array([True, False])).tolist() == [0.0, 1.0]
     assert column.encode(np.array(["True", "False"])).tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("states", [("1", "2"), ("0", "1"), ("m", "f")])
+def test_truth_values_are_the_numbers_0_and_1_where_states_are_no_truth_values(states):
+    """As in Python, and not the first state and the second."""
+    column = un.Column("a", "binary", states)
+    for cell in (True, False):
+        if str(int(cell)) in states:
+            assert column.encode(np.array([cell])).tolist() == [states.index(str(int(cell)))]
+        else:
+            with pytest.raises(un.UndirectedError, match=f"{cell} is none of the states"):
+                column.encode(np.array([cell]))

@@ -123,3 +123,9 @@ def test_bad_draws_are_refused(measure):
     x[0, 0] = np.inf
     with pytest.raises(NotFinite, match="1 of 40"):
         measure(x)
+
+
+@pytest.mark.parametrize("draws", ["x", [[1, 2], [3]]])
+def test_what_is_no_array_is_no_draws(draws):
+    with pytest.raises(UndirectedError, match="ess: the draws are no array of numbers"):
+        ess(draws)

@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from undirected.core import random
-from undirected.core.random import gumbel, logistic, random_words, threefry, uniform
+from undirected.core.errors import UndirectedError
+from undirected.core.random import (
+    gumbel,
+    logistic,
+    make_key,
+    random_words,
+    threefry,
+    uniform,
+)
 
 RATE = 1e-5
 
@@ -102,3 +110,13 @@ def close(found, wanted):
 def one_by_one(monkeypatch, draw, key, shape):
     monkeypatch.setattr(random, "TWO_ROWS", False)
     return np.asarray(jax.jit(lambda: draw(key, shape))())
+
+
+def test_seeds_of_any_size_are_seeds_of_their_own():
+    """A key has 32 bits: what is above them counts too."""
+    seeds = [7, 7 + 2**32, 7 + 2**33, 7 + 2**64, 2**200]
+    keys = [tuple(jax.random.key_data(make_key("here", None, s)).tolist()) for s in seeds]
+    assert len(set(keys)) == len(seeds)
+    assert keys[0] == tuple(jax.random.key_data(jax.random.key(7)).tolist())
+    with pytest.raises(UndirectedError, match="here: seed is -1; pass a whole number from 0"):
+        make_key("here", None, -1)

@@ -636,3 +636,13 @@ def test_a_constant_of_the_energy_is_added_last(offset):
         both = [un.evaluate(m, rows, method=method, betas=500, seed=0) for m in (plain, shifted)]
         found, wanted = (one.log_likelihood.rows for one in both)
         assert found == pytest.approx(wanted, abs=1e-4)
+
+
+def test_numbers_of_numpy_count_chains_and_betas():
+    model, three = un.Ising.create(4), np.int64(3)
+    assert un.log_partition(model, method="ais", chains=three, betas=three).value > 0
+    found = un.population_annealing(
+        un.tempered(model), Gibbs(), seed=0, populations=three, members=three, betas=three
+    )
+    assert np.isfinite(found.log_z)
+    assert un.anneal(model, restarts=three, sweeps=three, seed=0).energy == 0

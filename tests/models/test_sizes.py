@@ -75,8 +75,18 @@ MADE_OF = {
     "markov_network: factors have the entry None": lambda: un.markov_network([2], None),
     "markov_network: variables are 3": lambda: un.markov_network(3, {}),
     "markov_network: variable 'a' has states": lambda: un.markov_network({"a": [1, [2]]}, {}),
+    "markov_network: variable 'a' has states [None, 'x']": lambda: un.markov_network(
+        {"a": [None, "x"]}, {}
+    ),
+    "markov_network: variable 'a' has states [nan, 1]": lambda: un.markov_network(
+        {"a": [float("nan"), 1]}, {}
+    ),
+    "markov_network: table 0 is no array of numbers (int too large": lambda: un.markov_network(
+        [2], {0: [10**400, 1]}
+    ),
+    "quadratic_model: 1000": lambda: un.quadratic_model({"a": 10**400}),
     "quadratic_model: got [1, 2]": lambda: un.quadratic_model([1, 2]),
-    "quadratic_model: 'a' is no number": lambda: un.quadratic_model({0: "a"}),
+    "quadratic_model: 'a' is no number that a double holds": lambda: un.quadratic_model({0: "a"}),
 }
 
 

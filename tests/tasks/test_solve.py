@@ -234,3 +234,24 @@ def test_a_variable_of_many_states() -> None:
     np.testing.assert_allclose(found.tables[0], weights / weights.sum(), rtol=1e-4)
     assert un.solve(net, "map").state == {"a": 99_999, "b": 1}
     assert un.query(net, given={"a": 7})["b"][1] == pytest.approx(0.75, abs=1e-6)
+
+
+def test_names_that_are_numbers_of_numpy():
+    """They compare with tuples entry by entry, which has no truth."""
+    a, b = np.int64(0), np.float64(1)
+    network = un.markov_network({a: 2, b: 2}, {(a, b): [[3, 1], [1, 3]], (b,): [1, 2]})
+    assert un.solve(network, task="map").state == {0: 1, 1.0: 1}
+    assert un.solve(network, given={b: 0}).marginals[0][0] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("seed", ["3", 1.5, -1, True])
+def test_what_is_no_seed(seed):
+    with pytest.raises(UndirectedError, match=f"solve: seed is {seed!r}; pass a whole number"):
+        un.solve(un.markov_network([2], {0: [1, 2]}), seed=seed)
+
+
+def test_a_file_of_more_states_than_fit(tmp_path):
+    path = tmp_path / "huge.uai"
+    path.write_text("MARKOV\n1\n99999999999\n0\n")
+    with pytest.raises(UndirectedError, match="99,999,999,999 states together; at most"):
+        un.solve(path)

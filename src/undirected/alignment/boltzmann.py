@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Key
 from undirected.alignment.resuming import Saver
 from undirected.alignment.weights import Frequencies
 from undirected.core.errors import UndirectedError, check_counts
-from undirected.core.random import uniform
+from undirected.core.random import make_key, uniform
 from undirected.learning.checkpointing import Store
 from undirected.learning.fingerprint import fingerprint
 from undirected.models import Potts
@@ -149,7 +149,7 @@ def boltzmann_potts(
     """
     settings, tell = settings or BoltzmannSettings(), progress or (lambda *_: None)
     _check(found, settings)
-    data, key = _data_of(found, settings.floor), jax.random.key(seed)
+    data, key = _data_of(found, settings.floor), make_key("fit_family", None, seed)
     saver = Saver(store, fingerprint((settings, seed, found.single, found.pairs)))
     start = _start(data.single, settings.chains, key)
     run = saver.resume(_Run(start, key, jax.tree.map(jnp.copy, start.model)))

@@ -18,6 +18,7 @@ from undirected.alignment.sequences import Alignment, in_letters, letters_of
 from undirected.alignment.weights import check_family, frequencies, sequence_weights
 from undirected.core.errors import BadFile, UndirectedError, check_counts
 from undirected.core.numerics import NEG_INF
+from undirected.core.random import make_key
 from undirected.io.checkpoint import Checkpoints
 from undirected.learning.checkpointing import Store
 from undirected.learning.pairwise import Penalty, fit_pairwise
@@ -158,7 +159,7 @@ def _check_alignment(caller: str, alignment: Any) -> None:
 
 def _draw(fields: Any, couplings: Any, count: int, sweeps: int, seed: int) -> np.ndarray:
     """States of chains that ran for so many sweeps."""
-    start, run = jax.random.split(jax.random.key(seed))
+    start, run = jax.random.split(make_key("sample", None, seed))
     x = jax.jit(profile_chains, static_argnums=1)(jax.nn.softmax(fields, axis=1), count, start)
     x = jax.jit(run_sweeps)(fields, couplings, x, run, sweeps)
     return np.asarray(x.reshape(*fields.shape, count).argmax(1).T, np.uint8)

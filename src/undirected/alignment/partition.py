@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from undirected.alignment.boltzmann import profile_chains
 from undirected.core.errors import UndirectedError, check_counts
+from undirected.core.random import make_key
 from undirected.models import Potts
 from undirected.ops.dense_potts import EXACT, sweeps
 
@@ -60,7 +61,8 @@ def potts_log_z(model: Potts, betas: int = 1000, chains: int = 500, seed: int = 
     gauge = model.zero_sum()
     couplings = jnp.asarray(gauge.coupling_matrix)
     path = jnp.linspace(0.0, 1.0, betas + 1)
-    logs, gains, last = _anneal(gauge.fields, couplings, path, chains, jax.random.key(seed))
+    key = make_key("potts_log_z", None, seed)
+    logs, gains, last = _anneal(gauge.fields, couplings, path, chains, key)
     logs, gains = np.asarray(logs, float), np.asarray(gains, float)
     start = float(jax.nn.logsumexp(gauge.fields, axis=1).sum()) + float(gauge.offset)
     weights = np.exp(logs - logs.max())

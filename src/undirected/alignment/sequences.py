@@ -14,7 +14,7 @@ from jaxtyping import Int, UInt8
 
 from undirected.core.cells import unmasked
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.core.files import atomic_write, check_place
+from undirected.core.files import atomic_write, check_place, path_of
 
 GAP = "-"
 ALPHABETS = {
@@ -145,7 +145,7 @@ def read_fasta(path: str | Path, alphabet: str = "auto", unknown: str = "error")
         >>> un.read_fasta(path).sequences
         ['AC-U', 'GCAU']
     """
-    path = Path(path)
+    path = path_of("read_fasta", path)
     if path.is_dir():
         raise IsADirectoryError(f"{path}: this is a folder; name a FASTA file")
     if not path.is_file():

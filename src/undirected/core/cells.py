@@ -34,7 +34,11 @@ def as_number(text: str) -> float | None:
 
 def is_code(word: str) -> bool:
     """Whether digits are so many that a double would round them: a code, not a number."""
-    return len(word) > 15 and bool(DIGITS.fullmatch(word)) and int(float(word)) != int(word)
+    return (
+        len(word) > 15
+        and bool(DIGITS.fullmatch(word))
+        and (len(word) > 300 or int(float(word)) != int(word))  # doubles end at 1.8e308
+    )
 
 
 def holds_codes(array: np.ndarray) -> bool:
@@ -48,7 +52,7 @@ def as_numbers(what: str, values: Any, advice: str) -> Float32[np.ndarray, "..."
     """Values as an array of numbers, NaN where one is masked; all else is refused with advice."""
     try:
         return np.asarray(unmasked(values), np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UndirectedError(f"{what} are no table of numbers ({error}); {advice}") from error
 
 

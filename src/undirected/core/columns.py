@@ -20,6 +20,8 @@ from undirected.core.errors import UndirectedError
 
 Kind = Literal["binary", "category", "real", "nonnegative"]
 KINDS: tuple[str, ...] = get_args(Kind)
+TRUTH = {("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y")}
+"""Words of states that truth values stand for; elsewhere they are the numbers 0 and 1."""
 Cells = Sequence[Any] | np.ndarray
 Place = Callable[[int, str], str]
 """Where a value stands in its file, in words, from its row and the name of its column."""
@@ -120,12 +122,14 @@ class Column:
     def _encode_numbers(self, array: np.ndarray, place: Place | None) -> np.ndarray:
         if not self.is_discrete:
             return self._standardised(array.astype(np.float64), place)
-        if array.dtype.kind == "b" and self.kind == "binary":
-            return (array != (self.states[0].lower() == "true")).astype(np.float32)
+        words = [word.lower() for word in self.states]
+        if array.dtype.kind == "b" and tuple(sorted(words)) in TRUTH:
+            return (array == (words[1] > words[0])).astype(np.float32)
+        number = bool if array.dtype.kind == "b" else float  # for what an error says
         numbers = array.astype(np.float64)
         values, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         codes = [
-            math.nan if v != v else self._find_state(float(v), int(row), place)
+            math.nan if v != v else self._find_state(number(v), int(row), place)
             for v, row in zip(values, first, strict=True)
         ]
         return np.array(codes, np.float32)[inverse].reshape(array.shape)

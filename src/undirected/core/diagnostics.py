@@ -101,7 +101,13 @@ def _draws(caller: str, draws: Any, draw_axis: int | None, chain_axis: int | Non
             )
         x, draw_axis, chain_axis = np.asarray(draws.x, np.float64), 0, 1
     else:
-        x = np.asarray(draws, np.float64)
+        try:
+            x = np.asarray(draws, np.float64)
+        except (TypeError, ValueError) as error:
+            raise UndirectedError(
+                f"{caller}: the draws are no array of numbers ({error}); pass one (samples, "
+                "chains, ...)"
+            ) from error
     if x.ndim < 2 or (draw_axis is None) != (chain_axis is None):
         raise UndirectedError(
             f"{caller}: got shape {x.shape}, draw_axis={draw_axis} and chain_axis={chain_axis}; "

@@ -77,13 +77,16 @@ def shape_of(caller: str, name: str, value: Any, axes: int | None = None) -> tup
     return shape
 
 
-def check_counts(caller: str, least: int = 1, /, **counts: Any) -> None:
-    """Refuse numbers that are not whole, or are below the least."""
+def check_counts(caller: str, least: int = 1, /, **counts: Any) -> list[int]:
+    """Refuse numbers that are not whole, or are below the least. Those of NumPy become Python's,
+    which compiled functions take for sizes.
+    """
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise UndirectedError(
                 f"{caller}: {name} is {value!r:.40}; pass a whole number from {least}"
             )
+    return [int(value) for value in counts.values()]
 
 
 def kind_told(got: Any) -> str:

@@ -5,8 +5,16 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, kind_told
+
+
+def path_of(caller: str, got: Any) -> Path:
+    """A path as one; all else is refused."""
+    if not isinstance(got, str | os.PathLike):
+        raise UndirectedError(f"{caller}: got {kind_told(got)}; pass the path of a file or folder")
+    return Path(got)
 
 
 def check_place(path: Path) -> None:

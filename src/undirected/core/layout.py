@@ -371,7 +371,7 @@ def visible_states(caller: str, layout: Layout, v: Any) -> Float[Array, "*batch 
 def _floats(caller: str, states: Any) -> Float[Array, "..."]:
     try:
         found = jnp.asarray(unmasked(states))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         what = f"the states are {states!r:.40}"
         raise UndirectedError(f"{caller}: {what}; pass an array of numbers") from error
     return found if jnp.issubdtype(found.dtype, jnp.inexact) else found.astype(float)

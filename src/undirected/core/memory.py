@@ -6,6 +6,8 @@ from pathlib import Path
 
 GROUP = Path("/sys/fs/cgroup")
 MACHINE, PROCESS = Path("/proc/meminfo"), Path("/proc/self/statm")
+MOST_UNITS = 2**26
+"""States of all variables together: beyond it no array of fields would fit."""
 
 
 def available_memory() -> float:

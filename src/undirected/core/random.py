@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Key, UInt
 
-from undirected.core.errors import UndirectedError
+from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.mesh import on_mesh
 
 ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
@@ -133,7 +133,14 @@ def _two_words(key: Key[Array, ""]) -> tuple[Array, Array]:
 def make_key(caller: str, key: Key[Array, ""] | None, seed: int | None) -> Key[Array, ""]:
     """The key given, or that of a seed, which is 0 where neither is."""
     check_key(caller, key, seed)
-    return jax.random.key(int(seed or 0)) if key is None else key
+    if key is not None:
+        return key
+    rest, word = divmod(int(seed or 0), 2**32)
+    key = jax.random.key(word)
+    while rest:  # a key is made of 32 bits
+        rest, word = divmod(rest, 2**32)
+        key = jax.random.fold_in(key, word)
+    return key
 
 
 def check_key(caller: str, key: Key[Array, ""] | None, seed: int | None) -> None:
@@ -144,8 +151,8 @@ def check_key(caller: str, key: Key[Array, ""] | None, seed: int | None) -> None
         raise UndirectedError(
             f"{caller}: key is {key!r:.40}; pass one such as jax.random.key(0), or seed=0"
         )
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
-        raise UndirectedError(f"{caller}: seed is {seed!r:.40}; pass a whole number")
+    if seed is not None:
+        check_counts(caller, 0, seed=seed)
 
 
 def _is_key(key: Any) -> bool:

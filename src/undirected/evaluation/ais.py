@@ -71,7 +71,7 @@ def ais(
     """
     schedule = make_schedule(betas)
     check_path(path, kernel, confidence)
-    check_counts("ais", 2, chains=chains)
+    (chains,) = check_counts("ais", 2, chains=chains)
     first, rest = jax.random.split(make_key("ais", key, seed))
     own = check_mesh("ais", mesh, path.target)
     path, constant = path_without_constant(path)

@@ -74,7 +74,8 @@ def population_annealing(
     """
     schedule = make_schedule(betas)
     check_path(path, kernel, confidence)
-    check_counts("population_annealing", 2, populations=populations, members=members)
+    sizes = check_counts("population_annealing", 2, populations=populations, members=members)
+    populations, members = sizes
     first, rest = jax.random.split(make_key("population_annealing", key, seed))
     path, constant = path_without_constant(path)
     x, base_log_z = draw_base(path.base, populations * members, first)

@@ -40,7 +40,7 @@ def ais_rows(
     """
     schedule = make_schedule(betas)
     check_path(path, kernel, 0.5)
-    check_counts("ais_rows", chains=chains)
+    (chains,) = check_counts("ais_rows", chains=chains)
     layout = path.target.layout
     check_discrete("ais_rows", *(block for block in layout.blocks if not block.visible))
     rows = jnp.asarray(check_data("ais_rows", layout, v, holes=True))

@@ -10,7 +10,7 @@ import equinox as eqx
 
 import undirected
 from undirected.core.errors import BadFile, UndirectedError, instead_of
-from undirected.core.files import atomic_write
+from undirected.core.files import atomic_write, path_of
 from undirected.io.classes import Classes
 from undirected.io.model_record import (
     DIGEST,
@@ -79,7 +79,7 @@ def load_model(folder: str | Path, classes: Iterable[type] | Mapping[str, type] 
     The classes of this library are found by name; hand over your own: `classes=[Mine]`. The class
     checks the model as if it had been made anew. Raises `BadFile` in one sentence.
     """
-    folder, known = Path(folder), Classes(classes)
+    folder, known = path_of("load", folder), Classes(classes)
     record, data = read_folder(folder)
     arrays = unpack(data, str(folder))
     try:

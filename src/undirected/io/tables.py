@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 
 from undirected.core.cells import unmasked
 from undirected.core.errors import BadFile
-from undirected.core.files import atomic_write, check_place
+from undirected.core.files import atomic_write, check_place, path_of
 from undirected.io import csv_text
 
 ROWS = 4096  # rows checked at a time
@@ -62,7 +62,7 @@ def read_table(
         >>> table.names, table.values.tolist()
         (['ann', 'bob'], [[1.0, 0.0], [nan, 1.0]])
     """
-    path, hint = Path(path), ""
+    path, hint = path_of("read_table", path), ""
     suffix = _suffix(split_array(path)[0])
     check_there(path)
     if suffix == ".csv":

@@ -12,13 +12,11 @@ from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Labels, Layout
+from undirected.core.memory import MOST_UNITS
 from undirected.core.numerics import NEG_INF
 from undirected.factors import Factor, mixed_tables, tables
 from undirected.factors.mixed_tables import size_classes
 from undirected.models.factor_graph import FactorGraph, discrete
-
-MOST_UNITS = 2**26
-"""States of all variables together: beyond it no array of fields would fit."""
 
 Scope = Sequence[Hashable]
 
@@ -116,19 +114,24 @@ def _declared(variables: Any) -> tuple[dict[Hashable, Any], Int[np.ndarray, " m"
             "{name: [state, ...]}, or a list of numbers of states"
         )
     pairs = variables.items() if isinstance(variables, Mapping) else enumerate(variables)
-    words: dict[Hashable, Any] = dict(pairs)
+    # Numbers of NumPy compare with tuples entry by entry: those of Python are as good as names.
+    words: dict[Hashable, Any] = {}
+    for name, said in pairs:
+        words[name.item() if isinstance(name, np.generic) else name] = said
     if not words:
         raise UndirectedError("markov_network: there are no variables; pass at least one")
     states = []
     for name, said in words.items():
         count = said if isinstance(said, Integral) else None
         if count is None and isinstance(said, Sequence) and not isinstance(said, str):
-            different = set(said) if all(isinstance(word, Hashable) for word in said) else ()
+            # None and NaN say elsewhere that a state is not known.
+            proper = all(isinstance(word, Hashable) and word == word is not None for word in said)
+            different = set(said) if proper else ()
             count = len(said) if len(different) == len(said) else None
         if count is None or isinstance(said, bool) or not 1 <= int(count) <= MOST_UNITS:
             raise UndirectedError(
                 f"markov_network: variable {name!r} has states {said!r:.60}; pass a whole number "
-                f"from 1 to {MOST_UNITS:,}, or a list of different states"
+                f"from 1 to {MOST_UNITS:,}, or a list of different states, none of them None or NaN"
             )
         states.append(int(count))
     if sum(states) > MOST_UNITS:
@@ -185,7 +188,7 @@ def _logs(
         )
     try:
         weights = np.asarray(table, float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UndirectedError(
             f"markov_network: table {k} is no array of numbers ({error}); pass one weight for each "
             "joint state of its scope"

@@ -1,5 +1,6 @@
 """Quadratic energies of named binary variables or spins, as a factor graph that keeps the names."""
 
+import sys
 from collections.abc import Hashable, Mapping
 from numbers import Real
 from typing import Any
@@ -46,8 +47,10 @@ def quadratic_model(
             "{(variable, variable): b}"
         )
     numbers = [*linear.values(), *(quadratic or {}).values(), offset]
-    if strange := [x for x in numbers if not isinstance(x, Real | np.ndarray | jax.Array)]:
-        raise UndirectedError(f"quadratic_model: {strange[0]!r:.40} is no number; pass numbers")
+    if strange := [x for x in numbers if not _is_number(x)]:
+        raise UndirectedError(
+            f"quadratic_model: {strange[0]!r:.40} is no number that a double holds; pass numbers"
+        )
     place = {name: i for i, name in enumerate(linear)}
     pairs = dict(quadratic or {})
     ends = np.asarray([_ends(place, pair) for pair in pairs], int).reshape(-1, 2)
@@ -76,3 +79,10 @@ def _ends(place: dict[Hashable, int], pair: Any) -> tuple[int, int]:
             "(variable, variable), and a linear term, 0 perhaps, for each"
         )
     return place[pair[0]], place[pair[1]]
+
+
+def _is_number(x: Any) -> bool:
+    """Whether a double holds it: whole numbers of Python know no bounds."""
+    if isinstance(x, int):
+        return abs(x) <= sys.float_info.max
+    return isinstance(x, Real | np.ndarray | jax.Array)

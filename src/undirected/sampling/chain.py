@@ -45,8 +45,9 @@ class ChainResult(eqx.Module):
     Attributes:
         mean: of every unit, over all draws of all chains.
         variance: likewise.
-        error: the standard error of `mean` from the means of 20 consecutive batches of each chain;
-            too small where a chain needs longer than a batch to forget where it was.
+        error: the standard error of `mean`, the larger of two: from the means of 20 consecutive
+            batches of each chain, which is too small where a chain needs longer than a batch to
+            forget where it was, and from the means of whole chains, which has few of them.
         chain_means: the mean of every chain.
         observed: what the observers found, by name.
         info: what the kernel reports of its steps, averaged over draws.
@@ -168,8 +169,8 @@ def run_chains(
         ((3,), (4, 2, 3))
     """
     check_run(kernel, model, chains)
-    check_counts("run_chains", samples=samples, thin=thin)
-    check_counts("run_chains", 0, burn_in=burn_in)
+    samples, thin = check_counts("run_chains", samples=samples, thin=thin)
+    (burn_in,) = check_counts("run_chains", 0, burn_in=burn_in)
     observers = check_observers(_asked(observe, keep, moments), model, samples)
     start_key, init_key, run_key = jax.random.split(make_key("run_chains", key, seed), 3)
     if isinstance(start, ChainResult):
@@ -374,7 +375,9 @@ def _summarise(
     return ChainResult(
         mean=mean,
         variance=within + chain_means.var(0),
-        error=_standard_error(batch_means.reshape(-1, mean.size)),
+        error=jnp.fmax(
+            _standard_error(batch_means.reshape(-1, mean.size)), _standard_error(chain_means)
+        ),
         chain_means=chain_means,
         observed=observed,
         info=jax.tree.map(lambda total: total.sum(0) / samples, record.totals["info"]),

@@ -105,7 +105,9 @@ def anneal(
         -1.0
     """
     check_model("anneal", model)
-    check_counts("anneal", restarts=restarts, sweeps=sweeps, rounds=rounds)
+    restarts, sweeps, rounds = check_counts(
+        "anneal", restarts=restarts, sweeps=sweeps, rounds=rounds
+    )
     own = make_key("anneal", key, seed)
     begun, best, energies, done = time.monotonic(), None, np.zeros(0), 0
     glass = glass_of(model) if kernel is None else None

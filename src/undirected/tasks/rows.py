@@ -169,7 +169,7 @@ def evidence_units(caller: str, model: Any, given: Any) -> Float[np.ndarray, " v
             raise UndirectedError(f"{caller}: no column is called {name!r:.40}; got {some}")
         try:
             cells[table.labels.index(name)] = np.nan if value is None else value
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise UndirectedError(
                 f"{caller}: column {name!r} is given as {value!r:.40}; pass a number: that of its "
                 "state, where it has states"

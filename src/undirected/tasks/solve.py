@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from undirected.core.errors import UndirectedError
-from undirected.core.memory import available_memory
+from undirected.core.errors import UndirectedError, check_counts
+from undirected.core.memory import MOST_UNITS, available_memory
 from undirected.inference.networks.engines import Budget, Outcome, answer
 from undirected.inference.networks.low_degree import eliminate_low_degree
 from undirected.inference.networks.network import Network
@@ -74,7 +74,7 @@ class Solution:
     method: str
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
-    words: Sequence[tuple[Hashable, ...]] = field(default=(), repr=False)
+    words: Sequence[Sequence[Hashable]] = field(default=(), repr=False)
 
     @property
     def marginals(self) -> dict[Hashable, dict[Hashable, float]]:
@@ -145,7 +145,7 @@ def solve(
         {'rain': 0, 'sky': 'clear'}
     """
     start = time.monotonic()
-    _check(task, seconds)
+    _check(task, seconds, seed)
     room = int(min(memory_bytes(memory), 0.8 * available_memory()))
     network, names, words = _named(net)
     spare = RESERVE + PER_VARIABLE * len(names)
@@ -156,12 +156,13 @@ def solve(
     return _solution(task, names, words, found, asked, time.monotonic() - start)
 
 
-def _check(task: str, seconds: float) -> None:
+def _check(task: str, seconds: float, seed: int) -> None:
     if task not in TASKS:
         known = ", ".join(TASKS)
         raise UndirectedError(f"solve: task {task!r:.40} is unknown; pass one of {known}")
     if not (isinstance(seconds, Real) and seconds > 0):
         raise UndirectedError(f"solve: seconds is {seconds!r:.40}; pass a number above 0")
+    check_counts("solve", 0, seed=seed)
 
 
 def _outcome(
@@ -233,7 +234,7 @@ def memory_bytes(memory: int | str) -> int:
     return int(float(told[1]) * UNITS[told[2]])
 
 
-def _named(net: Any) -> tuple[Network, tuple[Hashable, ...], Sequence[tuple[Hashable, ...]]]:
+def _named(net: Any) -> tuple[Network, tuple[Hashable, ...], Sequence[Sequence[Hashable]]]:
     """A network in the order of its names, the names, and the words for the states of each."""
     if isinstance(net, str | Path):
         net = read_uai(net)
@@ -242,8 +243,12 @@ def _named(net: Any) -> tuple[Network, tuple[Hashable, ...], Sequence[tuple[Hash
             tables = tuple(np.log(table) for table in net.tables)
         net = Network(net.cardinalities, net.scopes, tables)
     if isinstance(net, Network):
-        words = {k: tuple(range(k)) for k in set(net.cardinalities)}
-        return net, tuple(range(len(net.cardinalities))), [words[k] for k in net.cardinalities]
+        if sum(net.cardinalities) > MOST_UNITS:
+            raise UndirectedError(
+                f"solve: the variables have {sum(net.cardinalities):,} states together; at most "
+                f"{MOST_UNITS:,} fit"
+            )
+        return net, tuple(range(len(net.cardinalities))), [range(k) for k in net.cardinalities]
     from undirected.inference.elimination import network_of
 
     network, layout = network_of("solve", net)
@@ -251,7 +256,7 @@ def _named(net: Any) -> tuple[Network, tuple[Hashable, ...], Sequence[tuple[Hash
 
 
 def _evidence(
-    names: Sequence[Hashable], words: Sequence[tuple[Hashable, ...]], given: Mapping[Any, Any]
+    names: Sequence[Hashable], words: Sequence[Sequence[Hashable]], given: Mapping[Any, Any]
 ) -> dict[int, int]:
     """Evidence by numbers."""
     if not isinstance(given, Mapping):
@@ -299,7 +304,7 @@ def _number(names: Sequence[Hashable], name: Any) -> int:
 def _solution(
     task: str,
     names: tuple[Hashable, ...],
-    words: Sequence[tuple[Hashable, ...]],
+    words: Sequence[Sequence[Hashable]],
     found: Outcome,
     asked: frozenset[int],
     seconds: float,

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from undirected.core.errors import UndirectedError
 from undirected.core.protocols import Conditionals, Marginal, Optimiser
+from undirected.core.random import make_key
 from undirected.core.table_units import Kind, TableUnits, part_of, same_states
 from undirected.evaluation import binary_cross_entropy, pseudo_log_likelihood
 from undirected.inference import QueryNetwork, SumProduct
@@ -189,7 +190,7 @@ def train_columns(
         objective(model, settings, missing),
         _optimiser(settings, steps),
         batches,
-        jax.random.key(settings.seed),
+        make_key("fit_table", None, settings.seed),
         steps=steps,
         log_every=min(100, max(1, steps // 10)),
         validate=judge,
@@ -315,7 +316,7 @@ def _make_conditional(
 
 
 def _key(settings: Any) -> Array:
-    return jax.random.fold_in(jax.random.key(settings.seed), 1)
+    return jax.random.fold_in(make_key("fit_table", None, settings.seed), 1)
 
 
 def _means(rows: np.ndarray) -> Float[Array, " v"]:

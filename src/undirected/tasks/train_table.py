@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from undirected.core.cells import as_numbers
 from undirected.core.errors import UndirectedError, check_counts
 from undirected.core.memory import available_memory
+from undirected.core.random import make_key
 from undirected.core.table_units import TableUnits
 from undirected.evaluation import pseudo_log_likelihood
 from undirected.inference import Exact, QueryNetwork, SumProduct
@@ -227,7 +228,7 @@ def train_rows(
         objective(settings),
         adam(settings.learning_rate, steps),
         batches,
-        jax.random.key(settings.seed),
+        make_key("fit_table", None, settings.seed),
         steps=steps,
         log_every=steps_at_once(settings, train.shape[1]),
         validate=validator(valid, settings),
@@ -357,14 +358,14 @@ def new_model(train: np.ndarray, settings: Settings, mixture: Mixture) -> Any:
     """The model before its first step: the mixture, or biases at the base rates of the columns."""
     if settings.model == "mixture-rbm":
         assert settings.hidden
-        key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+        key = jax.random.fold_in(make_key("fit_table", None, settings.seed), 1)
         return MixtureRBM.from_mixture(*mixture.at_least(2), settings.hidden, key)
     means = jnp.asarray(column_means(train))
     if settings.model == "ising":
         model = Ising.create(train.shape[1]).independent(means)
     else:
         assert settings.hidden
-        key = jax.random.fold_in(jax.random.key(settings.seed), 1)
+        key = jax.random.fold_in(make_key("fit_table", None, settings.seed), 1)
         model = RBM.create(train.shape[1], settings.hidden, key, means=means)
     if settings.method == "query-training":
         return QueryNetwork(model, jnp.asarray(1.0), LAYERS)
