@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float
 
 from undirected.core.errors import UndirectedError
 
@@ -14,6 +14,8 @@ MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "+nan", "-nan", "null", 
 DIGITS = re.compile(r"-?\d+")
 MOST_WHOLE = 2**53
 """Up to here a double holds every whole number."""
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number of single precision."""
 
 
 def parse_float(text: str) -> float:
@@ -48,12 +50,19 @@ def holds_codes(array: np.ndarray) -> bool:
     return int(array.max()) > MOST_WHOLE or int(array.min()) < -MOST_WHOLE
 
 
-def as_numbers(what: str, values: Any, advice: str) -> Float32[np.ndarray, "..."]:
-    """Values as an array of numbers, NaN where one is masked; all else is refused with advice."""
+def as_numbers(
+    what: str, values: Any, advice: str, kind: Any = np.float32
+) -> Float[np.ndarray, "..."]:
+    """Values as an array of numbers, NaN where one is masked; all else is refused with advice.
+
+    Of whatever kind, what single precision, in which models compute, has no room for is infinite.
+    """
     try:
-        return np.asarray(unmasked(values), np.float32)
+        found = np.asarray(unmasked(values), kind)
     except (TypeError, ValueError, OverflowError) as error:
         raise UndirectedError(f"{what} are no table of numbers ({error}); {advice}") from error
+    large = np.abs(found) > LARGEST
+    return np.where(large, np.copysign(np.inf, found), found) if large.any() else found
 
 
 def unmasked(values: Any) -> Any:

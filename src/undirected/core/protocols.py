@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from undirected.core.layout import Layout
@@ -57,6 +58,17 @@ class Separable(Model, Protocol):
     """A model that knows itself without couplings, where annealing starts."""
 
     def independent(self, means: Float[Array, " v"] | None = None) -> Any: ...
+
+
+@runtime_checkable
+class Centrable(Model, Protocol):
+    """A model of real units that knows itself with their means at 0.
+
+    `centred` gives the model of v - m, of the same class and log Z, and m in double precision, 0 at
+    units that are not real: in single precision differences are lost beside a large mean.
+    """
+
+    def centred(self) -> tuple[Any, Float[np.ndarray, " v"]]: ...
 
 
 @runtime_checkable

@@ -138,10 +138,12 @@ class TableUnits:
         start = int(self.first[column])
         return slice(start, start + self.width(column))
 
-    def to_units(self, table: ArrayLike, caller: str = "columns") -> Float[np.ndarray, "rows v"]:
+    def to_units(
+        self, table: ArrayLike, caller: str = "columns", kind: Any = np.float32
+    ) -> Float[np.ndarray, "rows v"]:
         """Rows over the visible units from rows of one cell a column, NaN where missing."""
-        rows = self._checked(table, caller)
-        found = np.empty((len(rows), self.n_units), np.float32)
+        rows = self._checked(table, caller, kind)
+        found = np.empty((len(rows), self.n_units), kind)
         for i, domain in enumerate(self.domains):
             cell = rows[:, i : i + 1]
             if domain is Domain.CATEGORICAL:
@@ -163,7 +165,9 @@ class TableUnits:
                 found[:, i] = part[:, 0]
         return found
 
-    def _checked(self, table: ArrayLike, caller: str) -> Float[np.ndarray, "rows columns"]:
+    def _checked(
+        self, table: ArrayLike, caller: str, kind: Any
+    ) -> Float[np.ndarray, "rows columns"]:
         """The table as floats, refused where a cell is not of its column's kind."""
         named = tuple(map(str, getattr(table, "columns", ())))  # of a data frame
         if self.names is not None and named != self.names and set(named) == set(self.names):
@@ -176,7 +180,7 @@ class TableUnits:
             "pass states as their numbers, NaN for what is not known; a TableModel, of "
             "un.fit_table or un.load_table, takes words and names"
         )
-        rows = as_numbers(f"{caller}: rows", table, advice)
+        rows = as_numbers(f"{caller}: rows", table, advice, kind)
         rows = rows[None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or rows.shape[1] != len(self):
             raise UndirectedError(

@@ -1,8 +1,11 @@
 """The Gaussian RBM: real visible units, of variance one or of a learned one, binary hiddens."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts, shape_of
@@ -169,6 +172,16 @@ class GaussianRBM(eqx.Module):
         spread = self.log_variance if variances is None else jnp.log(jnp.asarray(variances))
         zeros = jnp.zeros_like(self.weights), jnp.zeros_like(self.hidden_bias)
         return GaussianRBM(zeros[0], mean, zeros[1], spread)
+
+    def centred(self) -> tuple["GaussianRBM", Float[np.ndarray, " V"]]:
+        """The model of v - b, whose hidden biases are c + W' (b / s), and b in double precision."""
+        logs = 0.0 if self.log_variance is None else np.array(self.log_variance, np.float64)
+        mean, weights, bias = (
+            np.array(a, np.float64) for a in (self.visible_mean, self.weights, self.hidden_bias)
+        )
+        moved = np.zeros_like(mean), bias + (mean * np.exp(-0.5 * logs)) @ weights
+        zeros, bias = (jax.device_put(a.astype(self.weights.dtype)) for a in moved)
+        return replace(self, visible_mean=zeros, hidden_bias=bias), mean
 
     def _distance(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """sum_i (v_i - b_i)^2 / (2 s_i^2)."""

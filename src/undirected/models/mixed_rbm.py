@@ -1,5 +1,6 @@
 """The RBM for tables: binary, categorical, real and nonnegative columns share hidden units."""
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -266,8 +267,9 @@ class MixedRBM(eqx.Module):
 
     def _alone(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """The energy of the visible units alone."""
-        found = 0.5 * (v * v) @ self.precision - v @ self.visible_fields_alone - self._offset
-        own = self.real_couplings
+        real, own = self._is(Domain.REAL), self.real_couplings
+        v = v - row(jnp.where(real, self.visible_bias, 0.0), v)
+        found = 0.5 * (v * v) @ self.precision - v @ jnp.where(real, 0.0, self.visible_bias)
         if own is None:
             return found
         x = v[..., self.real_units]
@@ -335,6 +337,22 @@ class MixedRBM(eqx.Module):
             spread = spread.at[self.real_units].set((up**2).sum(1) + 0.25 * (moved**2).sum(1))
         ratio = jnp.where(self._is(Domain.NONNEGATIVE), 1.6 * first**2, spread + first**2)
         return self._with_moments(first.astype(self.weights.dtype), ratio, keep=means is None)
+
+    def centred(self) -> tuple["MixedRBM", Float[np.ndarray, " V"]]:
+        """The model of v - b for real units, and b in double precision, 0 at other units.
+
+        Its hidden biases are c + W' S^-1 b, with A' in front of S^-1 where real units are coupled.
+        """
+        at, bias = self.real_units, np.array(self.visible_bias, np.float64)
+        mean = np.where(self._is(Domain.REAL), bias, 0.0)
+        logs = np.array(self.log_variance, np.float64)[: self.n_real]
+        pull = mean[at] / np.sqrt(np.exp(logs) + LEAST_VARIANCE)
+        if self.lateral is not None:
+            pull = pull + np.tril(np.array(self.lateral, np.float64), -1).T @ pull
+        hidden = np.array(self.hidden_bias, np.float64)
+        moved = bias - mean, hidden + pull @ np.array(self.weights, np.float64)[at]
+        visible, hidden = (jax.device_put(a.astype(self.weights.dtype)) for a in moved)
+        return replace(self, visible_bias=visible, hidden_bias=hidden), mean
 
     def _with_moments(
         self, first: Float[Array, " V"], second: Float[Array, " V"], keep: bool = False

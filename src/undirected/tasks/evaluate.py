@@ -36,7 +36,7 @@ from undirected.tasks.entries import entry_bits, scores_entries
 from undirected.tasks.enumerated import is_enumerable
 from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.network_data import units_of
-from undirected.tasks.rows import has_columns, unit_rows
+from undirected.tasks.rows import centred, centred_means, has_columns, unit_rows
 
 METHODS = ("auto", "exact", "ais")
 MOST_STATES, MOST_NUMBERS, MOST_ENTRIES, MOST_SUMS = 2**20, 2**31, 2**24, 2**28
@@ -153,6 +153,8 @@ def log_partition(
             f"log_partition: method {method!r:.40} is unknown; pass one of {', '.join(METHODS)}"
         )
     check_lowerable("log_partition", model)
+    model, centre = centred(model)
+    means = centred_means("log_partition", means, centre)
     why = ""
     if method != "ais" and is_enumerable(model):
         return _exactly(enumerated(model).log_z)
@@ -212,7 +214,9 @@ def evaluate(
     """
     check_model("evaluate", model)
     rows = rows if has_columns(model) else units_of("evaluate", model.layout, rows)
-    values = unit_rows("evaluate", model, rows)
+    model, centre = centred(model)
+    values = unit_rows("evaluate", model, rows, kind=centre.dtype) - centre
+    means = centred_means("evaluate", means, centre)
     if not len(values) or np.isnan(values).all():
         raise UndirectedError(
             f"evaluate: nothing is observed in {len(values)} rows; pass at least one entry"

@@ -33,6 +33,7 @@ from undirected.tasks.enumerated_coupled import enumerated
 from undirected.tasks.few_missing import answer_few, few_missing, takes_few
 from undirected.tasks.network_data import row_in_words, states_of_units, units_of
 from undirected.tasks.rows import (
+    centred,
     check_whole,
     clamped_start,
     evidence_row,
@@ -199,15 +200,17 @@ def answer_rows(
     check_key("query", key, seed)
     if method == "map":
         check_completion("query: method 'map'", model)
-    values = unit_rows("query", model, rows)
+    model, mean = centred(model)
+    units = unit_rows("query", model, rows, kind=mean.dtype)
+    values = units - mean
     if method in ("auto", "exact") and is_enumerable(model):
         means, std = enumerated(model).answers(values)
-        return Answers(means, np.full(len(values), int(Status.CONVERGED)), std)
-    options = {"key": make_key("query", key, seed), "budget": budget, "mesh": mesh}
-    if method in ("auto", "exact") and takes_few(model):
-        found = _few_and_others(model, values, method, progress, options)
+        found = Answers(means, np.full(len(values), int(Status.CONVERGED)), std)
     else:
-        found = _answer_by(model, values, method, progress, options)
+        options = {"key": make_key("query", key, seed), "budget": budget, "mesh": mesh}
+        few = method in ("auto", "exact") and takes_few(model)
+        answer = _few_and_others if few else _answer_by
+        found = answer(model, values, method, progress, options)
     if (found.status == Status.INFEASIBLE).any() and not isinstance(method, Inference):
         row = int(np.flatnonzero(found.status == Status.INFEASIBLE)[0])
         if np.isnan(values[row]).all():
@@ -218,7 +221,7 @@ def answer_rows(
             f"query: what is known in row {row}{_words(model, values[row])} contradicts itself: no "
             "state of the model agrees with it"
         )
-    return found
+    return found._replace(values=np.where(np.isnan(units), found.values + mean, units))
 
 
 def _words(model: Any, row: Float[np.ndarray, " v"]) -> str:

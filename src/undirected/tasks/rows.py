@@ -12,12 +12,13 @@ from undirected.core.cells import as_numbers
 from undirected.core.errors import UndirectedError
 from undirected.core.layout import Block, Domain, Layout, one_hot_hint
 from undirected.core.potentials import observe, potentials
+from undirected.core.protocols import Centrable
 from undirected.core.table_units import TableUnits
 from undirected.tasks.named_columns import check_collected, in_order, known_by_name
 
 
 def visible_rows(
-    caller: str, layout: Layout, rows: ArrayLike, grey: bool = False
+    caller: str, layout: Layout, rows: ArrayLike, grey: bool = False, kind: Any = np.float32
 ) -> Float[np.ndarray, "rows v"]:
     """Rows over the visible units, NaN where an entry is not known; one row may be flat.
 
@@ -26,7 +27,7 @@ def visible_rows(
     """
     check_collected(caller, rows)
     advice = "pass an array, NaN for what is not known"
-    found = as_numbers(f"{caller}: rows", in_order(rows), advice)
+    found = as_numbers(f"{caller}: rows", in_order(rows), advice, kind)
     found = found[None] if found.ndim == 1 else found
     if found.ndim != 2 or found.shape[1] != layout.n_visible:
         raise UndirectedError(
@@ -73,16 +74,36 @@ def check_whole(caller: str, layout: Layout, rows: Float[np.ndarray, "rows v"], 
 
 
 def unit_rows(
-    caller: str, model: Any, rows: ArrayLike, grey: bool = False
+    caller: str, model: Any, rows: ArrayLike, grey: bool = False, kind: Any = np.float32
 ) -> Float[np.ndarray, "rows v"]:
     """Rows over the visible units of a model, from rows of one cell a column where it has columns.
 
-    NaN stays NaN. A model with columns is one that has `table`, as `MixedRBM` does.
+    NaN stays NaN; `kind` is the precision. A model with columns is one that has `table`, as
+    `MixedRBM` does.
     """
     check_collected(caller, rows)
     if has_columns(model):
-        return model.table.to_units(rows, caller)
-    return visible_rows(caller, model.layout, rows, grey)
+        return model.table.to_units(rows, caller, kind)
+    return visible_rows(caller, model.layout, rows, grey, kind)
+
+
+def centred(model: Any) -> tuple[Any, Float[np.ndarray, "*v"]]:
+    """A model with its real units around 0, and what to take from its rows, in their precision."""
+    return model.centred() if isinstance(model, Centrable) else (model, np.zeros((), np.float32))
+
+
+def centred_means(
+    caller: str, means: ArrayLike | None, centre: Float[np.ndarray, "*v"]
+) -> ArrayLike | None:
+    """Means of the visible units as those of the centred model."""
+    if means is None or not centre.ndim:
+        return means
+    if np.shape(means) != centre.shape:
+        raise UndirectedError(
+            f"{caller}: means have shape {np.shape(means)}; pass {centre.shape}, one for each "
+            "visible unit"
+        )
+    return np.asarray(means) - centre
 
 
 def has_columns(model: Any) -> bool:
