@@ -124,7 +124,7 @@ def test_refusals_say_what_is_wrong():
         with pytest.raises(UndirectedError, match=r"is 1\.5; pass a whole number"):
             HammingBall(**sizes)
     case, key = cases.make("dense"), jax.random.key(0)
-    with pytest.raises(UndirectedError, match="HammingBall: the start has shape"):
+    with pytest.raises(UndirectedError, match="HammingBall: the states have shape"):
         HammingBall().init(case.model, jnp.zeros(3), key)
     wide = cases.sparse(cases.graph.chain(15)).model
     with pytest.raises(UndirectedError, match="32768 states within 15 changes"):

@@ -236,5 +236,5 @@ def test_refusals_say_what_is_wrong():
     for length in (0, 1.5):
         with pytest.raises(UndirectedError, match=rf"length is {length}"):
             PathAuxiliary(length)
-    with pytest.raises(UndirectedError, match="PathAuxiliary: the start has shape"):
+    with pytest.raises(UndirectedError, match="PathAuxiliary: the states have shape"):
         step(PathAuxiliary(), cases.make("dense").model, np.zeros(3), np.ones(5), jax.random.key(0))

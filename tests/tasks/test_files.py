@@ -53,7 +53,7 @@ def test_names_and_words_come_back_as_they_were(tmp_path):
     words = {
         (0, 0): [("a", 1), ("b", 2)],
         (0, (1, "x")): ["NaN", "Infinity", 2.5],
-        "NaN": [True, None],
+        "NaN": [True, False],
         1.5: ["only"],
         "last": 3,
     }
