@@ -93,9 +93,35 @@ def read_network(path: str | Path) -> FactorGraph:
     words = _names(Path(path), found)
     if words is None:
         return markov_network(found.cardinalities, zip(found.scopes, found.tables, strict=True))
+    words, tables = _without_unnamed(words, found)
     names = list(words)
     scopes = [tuple(names[v] for v in scope) for scope in found.scopes]
-    return markov_network(words, list(zip(scopes, found.tables, strict=True)))
+    return markov_network(words, list(zip(scopes, tables, strict=True)))
+
+
+def _without_unnamed(
+    words: dict[Hashable, Any], found: UaiModel
+) -> tuple[dict[Hashable, Any], list[np.ndarray]]:
+    """A variable of one state is written with a second one, which is forbidden and has no name."""
+    two = {
+        v
+        for v, states in enumerate(words.values())
+        if isinstance(states, list) and states[1:] == [None]
+    }
+    one = {
+        v
+        for scope, table in zip(found.scopes, found.tables, strict=True)
+        for axis, v in enumerate(scope)
+        if v in two and not table.take(1, axis).any()
+    }
+    if not one:
+        return words, list(found.tables)
+    kept = {name: said[:1] if v in one else said for v, (name, said) in enumerate(words.items())}
+    tables = [
+        table[tuple(slice(0, 1) if v in one else slice(None) for v in scope)]
+        for scope, table in zip(found.scopes, found.tables, strict=True)
+    ]
+    return kept, tables
 
 
 def write_network(path: str | Path, network: Any) -> None:
