@@ -61,6 +61,8 @@ def as_numbers(
         found = np.asarray(unmasked(values), kind)
     except (TypeError, ValueError, OverflowError) as error:
         raise UndirectedError(f"{what} are no table of numbers ({error}); {advice}") from error
+    if found.dtype == np.float32:
+        return found
     large = np.abs(found) > LARGEST
     return np.where(large, np.copysign(np.inf, found), found) if large.any() else found
 

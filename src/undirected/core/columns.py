@@ -122,10 +122,11 @@ class Column:
     def _encode_numbers(self, array: np.ndarray, place: Place | None) -> np.ndarray:
         if not self.is_discrete:
             return self._standardised(array.astype(np.float64), place)
-        words = [word.lower() for word in self.states]
-        if array.dtype.kind == "b" and tuple(sorted(words)) in TRUTH:
-            return (array == (words[1] > words[0])).astype(np.float32)
         number = bool if array.dtype.kind == "b" else float  # for what an error says
+        if array.dtype.kind == "b":
+            words = [word.lower() for word in self.states]
+            if tuple(sorted(words)) in TRUTH:
+                return (array == (words[1] > words[0])).astype(np.float32)
         numbers = array.astype(np.float64)
         values, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         codes = [

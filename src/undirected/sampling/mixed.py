@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from undirected.core import rectified
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.layout import Block, Domain
+from undirected.core.layout import Block, Domain, joint_states
 from undirected.core.numerics import row
 from undirected.core.protocols import Info
 from undirected.core.random import logistic
@@ -54,12 +54,7 @@ class MixedGibbs:
                 f"MixedGibbs: {type(model).__name__} has no visible_fields and precision; use "
                 "BlockGibbs or Gibbs"
             )
-        x, n = jnp.asarray(x), model.layout.n
-        if x.shape[-1:] != (n,):
-            raise UndirectedError(
-                f"MixedGibbs: the start has shape {x.shape}; pass joint states (*chains, {n})"
-            )
-        return ChainState(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float))
+        return ChainState(joint_states("MixedGibbs", model.layout, x))
 
     def step(
         self, model: Any, state: ChainState, free: Bool[Array, "*#chains n"], key: Key[Array, ""]
