@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from undirected.core.errors import UndirectedError
+from undirected.experiments import provenance, registry, runner
 from undirected.experiments import record as records
-from undirected.experiments import registry, runner
 
 NAME = "toy-seeds/parted"
 pytestmark = pytest.mark.usefixtures("toy")
@@ -80,6 +80,51 @@ def test_rows_that_are_there_are_refused_and_what_was_computed_is_kept(tmp_path,
     with pytest.raises(UndirectedError, match="choose another --out"):
         run(tmp_path, 'methods=["c"]')
     assert len(module.CALLS) == calls
+
+
+def test_a_part_made_again_takes_the_place_of_its_rows_alone(tmp_path, monkeypatch):
+    """Also where it was killed half-way, and of a record that does not name its source."""
+    run(tmp_path)
+    path = runner.record_path(tmp_path, NAME, "smoke")
+    whole = json.loads(path.read_text())
+    del whole["provenance"]
+    for row in whole["rows"]:
+        row["ours"] += 1000
+    whole |= {"device": "an abacus", "seconds": 70.0, "timings": {"learn a": 10, "learn b": 20}}
+    whole["curves"][0]["series"][1]["y"] = [7, 7]
+    path.write_text(json.dumps(whole))
+    module = registry.importlib.import_module("undirected.papers.toy_seeds.parted")
+    learn = module.learn
+
+    def killed(method):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "learn", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, 'methods=["b"]', resume=False)
+    monkeypatch.setattr(module, "learn", learn)
+    run(tmp_path, 'methods=["b"]')
+    found = stored(tmp_path)
+    values = {row.name[:2]: row.ours for row in found.rows}
+    assert values == {(c, m): ord(c) * ord(m) + 1000 * (m != "b") for m in "abc" for c in "xy"}
+    assert [row.method for row in found.rows] == list("abcabc")
+    assert found.config["methods"] == ["a", "b", "c"]
+    (curve,) = found.curves
+    lines = {line["name"]: line["y"] for line in curve["series"]}
+    assert lines == {"a": [0, ord("a")], "b": [0, ord("b")], "c": [0, ord("c")]}
+    assert found.timings == {"learn a": 10, "learn b": pytest.approx(0, abs=9)}
+    assert found.seconds == pytest.approx(50, abs=9)
+    assert found.device.startswith("an abacus and CPU")
+    assert found.provenance["sources"] == sorted([provenance.source_hash(), "unknown"])
+    assert "2 states of the source" in found.notes[0]
+
+
+def test_a_part_made_afresh_keeps_other_parts(tmp_path):
+    run(tmp_path, 'methods=["a","b"]')
+    run(tmp_path, 'methods=["b","c"]', resume=False)
+    assert [row.method for row in stored(tmp_path).rows] == list("abcabc")
+    run(tmp_path, "offset=5", 'methods=["a"]', resume=False)  # of another config: it replaces all
+    assert {row.method for row in stored(tmp_path).rows} == {"a"}
 
 
 def test_parts_that_run_at_once_both_go_in(tmp_path):

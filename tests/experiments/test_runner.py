@@ -474,3 +474,25 @@ def test_a_stage_begun_with_another_source_has_both(tmp_path, monkeypatch):
     context = stages.Context("toy", tmp_path, lambda event: None)
     context.stage("learn", lambda: 1)
     assert context.origins.sources == {"a" * 64, provenance.source_hash()}
+
+
+def test_a_record_names_the_machines_of_its_stages_and_not_where_it_was_put_together(
+    module, tmp_path, monkeypatch
+):
+    """A stage of an earlier release says its source alone."""
+    module.FAIL["at"] = "score"
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "device", lambda: "a fast one")
+        patch.setattr(stages, "versions", lambda: records.versions() | {"jax": "0.99"})
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(NAME, "smoke", 0, tmp_path)
+    module.FAIL["at"] = None
+    record = runner.run(NAME, "smoke", 0, tmp_path)
+    assert record.device == f"a fast one and {records.device()}"
+    assert record.versions["jax"] == f"0.99 and {records.versions()['jax']}"
+    assert record.versions["python"] == records.versions()["python"]
+
+    origins = stages.Origins(tmp_path / "origins.json")
+    (tmp_path / "origins-earlier.json").write_text('{"stages": {"learn": ["abc"]}, "data": {}}')
+    assert origins.sources == {"abc"}
+    assert origins.machines == [{"device": records.device(), **records.versions()}]

@@ -9,28 +9,35 @@ from typing import Any
 
 from undirected.core.errors import UndirectedError
 from undirected.experiments import provenance
-from undirected.experiments.record import Record, Row, read
+from undirected.experiments.record import Record, Row, read, together
+
+UNKNOWN = "unknown"
+"""The source of a record of an earlier release, which does not name it."""
 
 
 @dataclass(frozen=True)
 class Addition:
-    """The record of the other parts, and the setting that names them, such as "cases"."""
+    """The record of the other parts, and the setting that names them, such as "cases".
+
+    `again`: parts that this record has too, whose rows, lines of plots and times give way.
+    """
 
     before: Record
     part: str
+    again: frozenset[Any] = frozenset()
 
     def joined(self, record: Record, whole: Mapping[str, Sequence[Any]]) -> Record:
         """Both as one record: the rows of both, lines of plots of one name together.
 
         Parts and rows are in the order of the whole, whose parts are given by setting.
         """
-        before, names = self.before, [row.name for row in record.rows]
+        before, names = self._others(record), [row.name for row in record.rows]
         if met := [row.name for row in before.rows if row.name in names]:
             raise UndirectedError(
                 f"{record.experiment}: the record of other {self.part} has the row "
                 f"{' / '.join(met[0])} too; choose another --out"
             )
-        parts = [*before.config[self.part], *record.config[self.part]]
+        parts = list({*before.config[self.part], *record.config[self.part]})
         parts.sort(key=partial(_place, whole[self.part]))
         timings = dict(before.timings)
         for name, seconds in record.timings.items():
@@ -41,10 +48,12 @@ class Addition:
         earlier = [w for one in (before, record) for w in provenance.warning(one.provenance)]
         notes = [note for note in (*before.notes, *record.notes) if note not in earlier]
         images = {image["file"]: image for image in (*before.images, *record.images)}
+        made = together(*({"device": one.device, **one.versions} for one in (before, record)))
         return replace(
             record,
             config=record.config | {self.part: parts},
-            device=" and ".join(dict.fromkeys([before.device, record.device])),
+            device=made.pop("device"),
+            versions=made,
             provenance=described,
             seconds=before.seconds + record.seconds,
             rows=sorted([*before.rows, *record.rows], key=lambda row: _places(whole, row)),
@@ -54,21 +63,46 @@ class Addition:
             timings=timings,
         )
 
+    def _others(self, record: Record) -> Record:
+        """The record before, without what is made again."""
+        before, again = self.before, self.again
+        if not again:
+            return before
+        kept = {name: t for name, t in before.timings.items() if name not in record.timings}
+        curves = [
+            {**curve, "series": [line for line in curve["series"] if line["name"] not in again]}
+            for curve in before.curves
+            if not again & _words(curve["name"].split(": ")[0])
+        ]
+        return replace(
+            before,
+            rows=[
+                row for row in before.rows if not again & (_words(row.case) | _words(row.method))
+            ],
+            curves=[curve for curve in curves if curve["series"]],
+            timings=kept,
+            seconds=before.seconds - sum(before.timings.values()) + sum(kept.values()),
+        )
+
 
 def addition(
-    path: Path, config: Mapping[str, Any], seeds: Sequence[int], parts: Sequence[str]
+    path: Path,
+    config: Mapping[str, Any],
+    seeds: Sequence[int],
+    parts: Sequence[str],
+    again: bool = False,
 ) -> Addition | None:
-    """What a run adds to, where the record at a path has other parts of it alone.
+    """What a run adds to, where the record at a path has other parts of it.
 
-    Its config differs in one of the settings that name parts, and shares none of them; all else,
-    and the seeds, are the same.
+    Its config differs in one of the settings that name parts; all else, and the seeds, are the
+    same. Parts that both have are refused (None), unless they are made `again`.
     """
     found = _parted(path, config, seeds, parts)
     if found is None:
         return None
     before, part, there, asked = found
-    apart = there and asked and not there & asked
-    return Addition(before, part) if apart else None
+    apart = there and asked and not there <= asked and (again or not there & asked)
+    return Addition(before, part, frozenset(there & asked)) if apart else None
 
 
 def has_part(
@@ -99,19 +133,25 @@ def _place(order: Sequence[Any], name: Any) -> int:
 
 
 def _places(whole: Mapping[str, Sequence[Any]], row: Row) -> list[int]:
-    """Where the parts that the case and the method of a row name stand, setting by setting.
-
-    Names have several words: the row "lattice, reset, 5" is of the parts "lattice" and "reset".
-    """
+    """Where the parts that the case and the method of a row name stand, setting by setting."""
     if not all(whole.values()):  # [] stands for all, in an order that is not told
         return []
-    names = {part for name in (row.case, row.method) for part in (name, *name.split(", "))}
-    return [min(_place(order, name) for name in names) for order in whole.values()]
+    return [min(_place(order, name) for name in _parts(row)) for order in whole.values()]
+
+
+def _parts(row: Row) -> set[str]:
+    """The parts that a row may be of, among other words."""
+    return _words(row.case) | _words(row.method)
+
+
+def _words(name: str) -> set[str]:
+    """The parts that a name may speak of: "lattice, reset, 5" is of "lattice" and of "reset"."""
+    return {name, *name.split(", ")}
 
 
 def _sources(record: Record) -> list[str]:
     found = record.provenance
-    return found.get("sources") or [s for s in [found.get("source")] if s]
+    return found.get("sources") or [found.get("source", UNKNOWN)]
 
 
 def _curves(curves: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

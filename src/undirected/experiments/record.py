@@ -337,6 +337,18 @@ def device() -> str:
     return f"{count}{devices[0].device_kind} ({devices[0].platform.upper()})"
 
 
+_AND = " and "
+
+
+def together(*facts: Mapping[str, str]) -> dict[str, str]:
+    """Facts of the same names as one: what is not the same is told of each, in their order."""
+    found: dict[str, dict[str, None]] = {}
+    for one in facts:
+        for name, value in one.items():
+            found.setdefault(name, {}).update(dict.fromkeys(value.split(_AND)))
+    return {name: _AND.join(values) for name, values in found.items()}
+
+
 def _require(value: Any, kind: type | tuple[type, ...], what: str) -> None:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         first = kind[0] if isinstance(kind, tuple) else kind

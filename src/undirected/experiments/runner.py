@@ -43,7 +43,7 @@ def run(
     Processes that run the same experiment into the same folder share its seeds and stages, and
     each writes the whole record. `overrides`: `key=value` texts. An experiment that can be run part
     by part (`PARTS`: case by case, method by method) adds to a record of other parts, of the same
-    config and seeds.
+    config and seeds; with `resume=False` it makes parts of that record again, and the rest stays.
     """
     experiment, seed = registry.load(name), operator.index(seed)
     several = _seeds(seed, seeds)
@@ -53,9 +53,10 @@ def run(
         several = [seed]
     path = record_path(out, experiment.name, profile)
     plan, stood = _Plan(experiment, profile, config, several, side_by_side, path), _stamp(path)
+    begun = plan.begun
     if not resume:
         plan.forget()
-    elif not plan.begun and addition(path, config, several, experiment.parts) is None:
+    elif not begun and addition(path, config, several, experiment.parts) is None:
         _check_same(path, config, several)
     contexts = plan.contexts(on_event)
     contexts[0].tell("start", experiment.title)
@@ -68,7 +69,7 @@ def run(
         with alone_at(path):
             came = _stamp(path) != stood  # another run has written its record meanwhile
             asked = path, config, several, experiment.parts
-            others = addition(*asked) if resume else None
+            others = addition(*asked, again=not resume or (begun and not came))
             if others is not None:
                 whole = experiment.config(profile)
                 parts = {name: whole[name] for name in experiment.parts}
@@ -163,6 +164,8 @@ class _Plan:
         sources = {source for context in contexts for source in context.origins.sources}
         data = {file: checksum for one in contexts for file, checksum in one.origins.data.items()}
         described = provenance.describe(sources, data)
+        machines = [machine for context in contexts for machine in context.origins.machines]
+        made = records.together(*machines)
         return Record(
             experiment=self.experiment.name,
             title=self.experiment.title,
@@ -170,8 +173,8 @@ class _Plan:
             config=self.config,
             seed=seed,
             seeds=self.seeds,
-            device=records.device(),
-            versions=records.versions(),
+            device=made.pop("device"),
+            versions=made,
             provenance=described,
             seconds=sum(context.clock.seconds for context in contexts),
             rows=outcome.rows,

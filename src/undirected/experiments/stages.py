@@ -19,7 +19,7 @@ from undirected.core.errors import BadFile, UndirectedError
 from undirected.core.files import atomic_write
 from undirected.data import cache
 from undirected.experiments.provenance import source_hash
-from undirected.experiments.record import Outcome, Row
+from undirected.experiments.record import Outcome, Row, device, versions
 from undirected.experiments.sharing import LOOK, Claims
 
 _RUN = "run"  # the name of a claim; stages have theirs in a folder of their own
@@ -41,7 +41,7 @@ class Context:
 
     `out`: folder for artefacts (images), copied beside the record at the end.
     `scratch`: folder for checkpoints within a stage, removed when the record is written.
-    `origins`: the sources and the data that went into it, over all attempts.
+    `origins`: sources, machines and data that went into it, over all attempts.
     """
 
     def __init__(self, experiment: str, scratch: Path, on_event: Callable[[Event], object]):
@@ -201,43 +201,56 @@ class _Parts:
 
 
 class Origins:
-    """What the parts of a run were made with: the source of every stage, and the data.
+    """What the parts of a run were made with: source, device and versions of every stage, and data.
 
-    A stage that is taken up again after a change of the source has both; "" stands for what is
-    done outside of stages.
+    A stage that is taken up again after a change has both; "" stands for what is done outside of
+    stages.
     """
 
     def __init__(self, path: Path):
         self._parts = _Parts(path)
-        self._stages: dict[str, list[str]] = {}
+        self._stages: dict[str, list[dict[str, str]]] = {}
         self.data: dict[str, str] = {}
         for other in self._parts.others():
             self.data |= other["data"]
 
     @property
-    def stages(self) -> dict[str, list[str]]:
-        """Hashes of the sources of every stage, in the order in which they came."""
-        found: dict[str, list[str]] = {}
+    def stages(self) -> dict[str, list[dict[str, str]]]:
+        """What every stage was made with, in the order in which it came."""
+        found: dict[str, list[dict[str, str]]] = {}
         for stages in (*(other["stages"] for other in self._parts.others()), self._stages):
-            for name, sources in stages.items():
+            for name, makers in stages.items():
                 own = found.setdefault(name, [])
-                own += [source for source in sources if source not in own]
+                told = [m if isinstance(m, dict) else {"source": m} for m in makers]  # as it was
+                own += [maker for maker in told if maker not in own]
         return found | {"": self._stages.get("", [])}  # what is no stage is done again
 
     @property
     def sources(self) -> set[str]:
         """Hashes of all sources that had a part in it."""
-        return {source for several in self.stages.values() for source in several}
+        return {maker["source"] for several in self.stages.values() for maker in several}
+
+    @property
+    def machines(self) -> list[dict[str, str]]:
+        """Devices and versions of all stages, or, where none tells them, of now."""
+        several = [maker for name, makers in self.stages.items() if name for maker in makers]
+        told = [maker for maker in several if "device" in maker] or [_maker()]
+        return [{k: v for k, v in maker.items() if k != "source"} for maker in told]
 
     def begin(self, stage: str) -> None:
-        """Note the source of now for a stage, before it runs."""
+        """Note what a stage is made with, before it runs."""
         before = self._stages.get(stage, [])
-        self._stages[stage] = [*before, *({source_hash()} - set(before))]
+        self._stages[stage] = [*before, *(maker for maker in [_maker()] if maker not in before)]
         self.save()
 
     def save(self) -> None:
         """Write what is known to disk."""
         self._parts.save({"stages": self._stages, "data": self.data})
+
+
+def _maker() -> dict[str, str]:
+    """What is made now is made with."""
+    return {"source": source_hash(), "device": device(), **versions()}
 
 
 class Clock:
