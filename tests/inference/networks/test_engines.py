@@ -5,9 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from tests.inference.networks.enumeration import joint
+from tests.inference.networks.enumeration import grid, joint
 from tests.inference.networks.random_networks import log_sum, marginal
 from undirected.inference.networks import engines
+from undirected.inference.networks.answers import Approximation
 from undirected.inference.networks.engines import Budget, answer
 from undirected.inference.networks.network import Network
 
@@ -42,3 +43,22 @@ def test_parts_are_exact_whenever_they_are_done(task: str, share: float, monkeyp
     for v, table in enumerate(found.marginals or []):
         np.testing.assert_allclose(table, marginal(logs, v), rtol=1e-9)
     assert (found.marginals is None, found.state is None) == (task != "mar", task in ("mar", "pr"))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_bounds_that_meet_prove_log_z_and_no_marginals(exact: bool, monkeypatch) -> None:
+    """Where memory is short, bounds may have had room to be exact, and propagation may not."""
+    guess = Approximation([np.array([0.9, 0.1])], 1.0, 1.0, 1.0, "belief propagation", exact=exact)
+    monkeypatch.setattr(engines.approximate_marginals, "marginals", lambda *_: guess)
+    given = Network((2,), (), ()), Budget(time.monotonic() + 1, 10**4), frozenset()
+    assert engines.APPROXIMATE["pr"](*given).exact
+    assert engines.APPROXIMATE["mar"](*given).exact == exact
+
+
+def test_easy_orders_keep_to_the_memory() -> None:
+    network = grid(4, 1.0)
+    log_z = float(log_sum(joint(network)))
+    for memory, conditioned in ((1000, True), (10**6, False)):
+        found = answer(network, "pr", Budget(time.monotonic() + 100, memory))
+        assert found.exact and found.value == pytest.approx(log_z, rel=1e-9)
+        assert ("conditioned on" in found.method) == conditioned

@@ -17,6 +17,7 @@ class Approximation:
         upper: a number that log Z is not above, inf where none is known.
         method: the engine that gave the marginals.
         note: what a reader should know: whether messages converged, which bounds hold.
+        exact: whether the marginals and log Z are exact but for rounding.
     """
 
     marginals: list[Float[np.ndarray, " k"]]
@@ -25,6 +26,7 @@ class Approximation:
     upper: float
     method: str
     note: str = ""
+    exact: bool = False
 
 
 @dataclass(frozen=True, eq=False)

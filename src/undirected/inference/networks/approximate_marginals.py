@@ -179,7 +179,8 @@ def answer(search: Search) -> Approximation:
     """The exact run, else propagation and chains together."""
     if search.exact is not None:
         run = search.exact
-        return Approximation(run.marginals, run.log_z, run.log_z, run.log_z, run.method, "exact")
+        value = run.log_z
+        return Approximation(run.marginals, value, value, value, run.method, "exact", exact=True)
     sizes = search.network.cardinalities
     tables, log_z, method, note = averaged(search)
     if not search.runs:

@@ -139,7 +139,7 @@ def answer(
         sizes, scopes = network.cardinalities, network.scopes
         latest = time.monotonic() + LATEST_SHARE * budget.left
         first = find_order(sizes, scopes, until, restarts=0, last=last, latest=latest)
-        if first is not None and first.cost <= max(EASY, log2(len(network.cardinalities) + 1) + 4):
+        if first is not None and _is_easy(first, len(sizes), budget.memory):
             found = _at_once(network, task, budget, maximised, last, first)
             return found or _approximate(network, task, budget, maximised)
         parts = grouped(network, first)
@@ -149,6 +149,12 @@ def answer(
         hopeless = first is None or first.cost > GIVEN_UP
         return _whole(network, task, budget, maximised, last, hopeless)
     return _by_parts(network, task, budget, maximised, parts)
+
+
+def _is_easy(order: Order, variables: int, memory: int) -> bool:
+    """Whether the tables of an order are so small that no better one is worth a search."""
+    few = order.cost <= max(EASY, log2(variables + 1) + 4)
+    return few and 2.0**order.cost * ENTRY <= memory
 
 
 def _at_once(
@@ -456,10 +462,15 @@ def _approximate(network: Network, task: str, budget: Budget, maximised: frozens
 def _marginals(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
     found = approximate_marginals.marginals(network, budget.deadline, budget.memory, budget.seed)
     notes = [found.note] if found.note else []
-    exact = found.upper - found.lower <= 1e-9 * max(abs(found.log_z), 1.0)
-    return Outcome(
-        found.log_z, found.marginals, None, found.lower, found.upper, exact, found.method, notes
-    )
+    own = found.log_z, found.marginals, None, found.lower, found.upper
+    return Outcome(*own, found.exact, found.method, notes)
+
+
+def _log_z(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
+    """Bounds that meet prove log Z; what propagation says of single variables they do not."""
+    found = _marginals(network, budget, maximised)
+    meet = found.upper - found.lower <= 1e-9 * max(abs(found.value), 1.0)
+    return replace(found, exact=found.exact or meet)
 
 
 def _best_state(network: Network, budget: Budget, maximised: frozenset[int]) -> Outcome:
@@ -493,7 +504,7 @@ def _marginal_map(network: Network, budget: Budget, maximised: frozenset[int]) -
 
 APPROXIMATE: dict[str, Callable[[Network, Budget, frozenset[int]], Outcome]] = {
     "mar": _marginals,
-    "pr": _marginals,
+    "pr": _log_z,
     "map": _best_state,
     "mmap": _marginal_map,
 }
