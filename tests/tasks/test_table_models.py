@@ -1,5 +1,7 @@
 """Tables of every kind of column through the verbs: fit, query, sample, evaluate; with holes."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -207,6 +209,21 @@ def test_every_model_is_fitted_to_a_table(model, columns, holes):
         assert trained.result.best is None  # rows with holes cannot judge it
     else:
         assert np.isfinite(trained.result.best)
+
+
+def test_a_potts_model_gives_no_mass_to_states_that_a_column_lacks():
+    """Columns of 2, 5 and 3 states: the likelihoods of all 30 rows that there are sum to one."""
+    rng = np.random.default_rng(0)
+    values = np.stack([rng.integers(0, k, 40) for k in (2, 5, 3)], 1).astype(np.float32)
+    settings = un.Settings(model="potts", epochs=2)
+    model = un.train_table(values, settings, columns=[2, 5, 3]).result.best_model
+    units = np.zeros((30, 15), np.float32)
+    for row, states in zip(units, itertools.product(range(2), range(5), range(3)), strict=True):
+        row[np.arange(0, 15, 5) + states] = 1
+    found = np.exp(un.evaluate(model, units, method="exact").log_likelihood.rows)
+    assert np.asarray(found, float).sum() == pytest.approx(1, abs=1e-4)
+    drawn = np.asarray(un.sample(model, 500, seed=0)).reshape(500, 3, 5)
+    assert (drawn.argmax(2).max(0) < [2, 5, 3]).all()
 
 
 @pytest.mark.slow

@@ -58,6 +58,8 @@ MOST_UNITS, MOST_ENTRIES, MOST_PRODUCTS = 64, 200_000, 2**28
 """Units or entries of a table, and products of an iteration, up to which learning is exact."""
 MOST_JUDGED = 300
 """Held-out rows that a validation looks at."""
+NEVER = -1000.0
+"""Field of a state that a column of a Potts model lacks: such states would take a part of Z."""
 FLOOR = 1e-2
 """Least eigenvalue of the matrix of a nonnegative model: below 0 its density may not exist."""
 
@@ -366,7 +368,10 @@ def _make_mixed(table: TableUnits, values: np.ndarray, settings: Any) -> MixedRB
 def _make_potts(table: TableUnits, values: np.ndarray, settings: Any) -> Potts:
     whole = same_states(table)
     model = Potts.create(len(whole), whole.states(0))
-    return model.independent(_means(whole.to_units(values)))
+    model = model.independent(_means(whole.to_units(values)))
+    counts = np.array([table.states(i) for i in range(len(table))])
+    lacking = np.arange(whole.states(0))[None] >= counts[:, None]
+    return eqx.tree_at(lambda m: m.fields, model, jnp.where(lacking, NEVER, model.fields))
 
 
 def _as_they_are(table: TableUnits, values: np.ndarray) -> np.ndarray:
