@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
+from numpy.typing import ArrayLike
 
 from undirected.core.errors import UndirectedError, UnsupportedFactor, check_counts, shape_of
 from undirected.core.layout import Block, Domain, Layout, joint_states, visible_states
@@ -15,6 +16,9 @@ from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.factors import Bilinear, Squares
 from undirected.ops.gaussian_ep import gaussian_ep
+
+FAR = 30.0
+"""Deviations of data, or 1 / FAR, that a model whose variances are fixed at one does not learn."""
 
 
 class GaussianRBM(eqx.Module):
@@ -71,6 +75,8 @@ class GaussianRBM(eqx.Module):
         seed: int | None = None,
         scale: float = 0.05,
         learn_variance: bool = False,
+        means: ArrayLike | None = None,
+        variances: ArrayLike | None = None,
     ) -> "GaussianRBM":
         """A model to start learning from: small Gaussian weights, variances of one.
 
@@ -81,16 +87,28 @@ class GaussianRBM(eqx.Module):
             seed: the same as a number; pass one of the two.
             scale: standard deviation of the weights.
             learn_variance: whether the variances are parameters, or stay at one.
+            means: of the visible units in the data, where the model is to stand; 0 without them,
+                and then `un.fit` takes those of its data.
+            variances: of the visible units in the data, likewise; they are learned.
 
         Returns:
-            A model whose means and biases are 0.
+            A model whose hidden units are on with probability 1/2 at the means.
         """
-        check_counts("GaussianRBM.create", n_visible=n_visible)
-        check_counts("GaussianRBM.create", 0, n_hidden=n_hidden)
-        own = make_key("GaussianRBM.create", key, seed)
+        caller = "GaussianRBM.create"
+        check_counts(caller, n_visible=n_visible)
+        check_counts(caller, 0, n_hidden=n_hidden)
+        own = make_key(caller, key, seed)
         weights = scale * jax.random.normal(own, (n_visible, n_hidden))
-        variance = jnp.zeros(n_visible) if learn_variance else None
-        return cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden), variance)
+        learned = learn_variance or variances is not None
+        variance = jnp.zeros(n_visible) if learned else None
+        model = cls(weights, jnp.zeros(n_visible), jnp.zeros(n_hidden), variance)
+        if means is None and variances is None:
+            return model
+        mean = _of_units(caller, "means", 0.0 if means is None else means, n_visible)
+        spread = _of_units(caller, "variances", 1.0 if variances is None else variances, n_visible)
+        if (spread <= 0).any():
+            raise UndirectedError(f"{caller}: variances are {spread.min():g} somewhere; pass > 0")
+        return model.rescaled(mean, jnp.sqrt(spread))
 
     @property
     def n_visible(self) -> int:
@@ -183,6 +201,39 @@ class GaussianRBM(eqx.Module):
         zeros, bias = (jax.device_put(a.astype(self.weights.dtype)) for a in moved)
         return replace(self, visible_mean=zeros, hidden_bias=bias), mean
 
+    def units_of_measure(self) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
+        """The means and scales at which the model stands."""
+        return self.visible_mean, self.scale
+
+    def rescaled(
+        self, means: Float[Array, " V"], scale: Float[Array, " V"] | float = 1.0
+    ) -> "GaussianRBM":
+        """The model of means + scale v; a scale other than 1 asks for variances of its own."""
+        logs = self.log_variance
+        moved = replace(
+            self,
+            visible_mean=means + scale * self.visible_mean,
+            log_variance=None if logs is None else logs + 2 * jnp.log(scale),
+        )
+        return replace(moved, hidden_bias=self.hidden_bias - (means / moved.scale) @ self.weights)
+
+    def begun(
+        self, means: Float[np.ndarray, " V"], deviations: Float[np.ndarray, " V"]
+    ) -> "GaussianRBM":
+        """A model that `create` made without means, in the units of the data; else the same."""
+        logs = jnp.zeros(0) if self.log_variance is None else self.log_variance
+        if any(part.any() for part in (self.visible_mean, self.hidden_bias, logs)):
+            return self
+        if self.log_variance is not None:
+            return self.rescaled(jnp.asarray(means), jnp.asarray(deviations))
+        if not 1 / FAR < deviations.max() < FAR:
+            raise UndirectedError(
+                f"fit: the data have standard deviations up to {deviations.max():.3g}, and the "
+                "variances are fixed at one in this GaussianRBM; pass one made with "
+                "learn_variance=True, or rows divided by their standard deviations"
+            )
+        return self.rescaled(jnp.asarray(means))
+
     def _distance(self, v: Float[Array, "*batch V"]) -> Float[Array, "*batch"]:
         """sum_i (v_i - b_i)^2 / (2 s_i^2)."""
         return 0.5 * (((v - row(self.visible_mean, v)) / row(self.scale, v)) ** 2).sum(-1)
@@ -204,3 +255,15 @@ class GaussianRBM(eqx.Module):
         second = jnp.where(observed, -0.5 / noise, row(-0.5 * precision, v))
         weights = self.weights / self.scale[:, None]
         return gaussian_ep(weights, (first, second), self.hidden_bias, layers)
+
+
+def _of_units(caller: str, name: str, numbers: ArrayLike, count: int) -> Float[Array, " V"]:
+    """One finite number for each visible unit; a single one stands for all."""
+    found = jnp.asarray(numbers, float)
+    if found.shape not in ((), (count,)) or not jnp.isfinite(found).all():
+        what = f"have shape {found.shape}" if found.shape else f"are {found}"
+        what = what if jnp.isfinite(found).all() else "are NaN or infinite somewhere"
+        raise UndirectedError(
+            f"{caller}: {name} {what}; pass one finite number for each of the {count} visible units"
+        )
+    return jnp.broadcast_to(found, (count,))

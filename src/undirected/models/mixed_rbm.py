@@ -20,9 +20,13 @@ from undirected.core.potentials import Potentials, potentials
 from undirected.core.random import make_key
 from undirected.core.table_units import Kind, TableUnits
 from undirected.factors import Bilinear, Squares, Symmetric
-
-LEAST_VARIANCE = 1e-4
-"""Where the variance of a unit given the hidden ones stops: repeated values would drive it to 0."""
+from undirected.models.mixed_start import (
+    LEAST_VARIANCE,
+    alone_at,
+    check_sizes,
+    deviations,
+    moments,
+)
 
 
 class MixedRBM(eqx.Module):
@@ -105,7 +109,8 @@ class MixedRBM(eqx.Module):
             seed: the same as a number; pass one of the two.
             scale: standard deviation of the weights.
             data: rows of one cell a column, NaN where missing: biases and variances are set to
-                those of its columns. Without it real columns are taken as standardised.
+                those of its columns. Without it real columns are taken as standardised, and
+                `un.fit` sets those of continuous columns to its data.
 
         Returns:
             The model.
@@ -120,9 +125,13 @@ class MixedRBM(eqx.Module):
         first = np.full(table.n_units, np.nan)
         second = first
         if data is not None:
-            first, second = _moments(table.to_units(data, "MixedRBM.create"))
+            first, second = moments(table.to_units(data, "MixedRBM.create"))
+            check_sizes(table, np.where(model._is(Domain.REAL), deviations(first, second), first))
         base = model._with_moments(jnp.asarray(first), jnp.asarray(second))
-        return eqx.tree_at(lambda m: m.weights, base, weights)
+        size = np.where(model._is(Domain.NONNEGATIVE) & (first > 0), first, 1.0)
+        weights, real = weights / jnp.asarray(size, weights.dtype)[:, None], model.real_units
+        pull = base.root.T @ base.visible_bias[real]  # hidden units do not hear of the means
+        return replace(base, weights=weights, hidden_bias=-pull @ weights[real])
 
     @property
     def n_visible(self) -> int:
@@ -354,6 +363,39 @@ class MixedRBM(eqx.Module):
         visible, hidden = (jax.device_put(a.astype(self.weights.dtype)) for a in moved)
         return replace(self, visible_bias=visible, hidden_bias=hidden), mean
 
+    def units_of_measure(self) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
+        """Means and s of real units, 0 and the mean of nonnegative ones alone, else 0 and 1."""
+        real, positive, b = self._is(Domain.REAL), self._is(Domain.NONNEGATIVE), self.visible_bias
+        precision = jnp.where(real | positive, self.precision, 1.0)
+        size = jnp.where(real, 1 / jnp.sqrt(precision), rectified.cumulants(b, precision).mean)
+        return jnp.where(real, b, 0.0), jnp.where(real | positive, size, 1.0)
+
+    def rescaled(self, means: Float[Array, " V"], scale: Float[Array, " V"]) -> "MixedRBM":
+        """The model of means + scale v, but for the least variance, which stays the same.
+
+        Means are 0 at all but real units, scales 1 at all but continuous ones.
+        """
+        own = jnp.where(self._is(Domain.NONNEGATIVE), scale, 1.0)
+        real, bias, weights = self._is(Domain.REAL), self.visible_bias, self.weights / own[:, None]
+        moved = replace(
+            self,
+            weights=weights,
+            visible_bias=jnp.where(real, means + scale * bias, bias / own),
+            log_variance=self.log_variance + 2 * jnp.log(scale[len(bias) - self._n_continuous :]),
+        )
+        pull = moved.root.T @ means[self.real_units]
+        return replace(moved, hidden_bias=self.hidden_bias - pull @ weights[self.real_units])
+
+    def begun(self, means: Float[np.ndarray, " V"], scale: Float[np.ndarray, " V"]) -> "MixedRBM":
+        """A model that `create` made without data, in the units of the data; else the same."""
+        nothing = jnp.full(self.n_visible, jnp.nan)
+        new = self._with_moments(nothing, nothing)
+        for name in ("visible_bias", "hidden_bias", "log_variance", "lateral"):
+            if not np.array_equal(getattr(self, name), getattr(new, name)):
+                return self
+        check_sizes(self.table, scale)
+        return self.rescaled(jnp.asarray(means), jnp.asarray(scale))
+
     def _with_moments(
         self, first: Float[Array, " V"], second: Float[Array, " V"], keep: bool = False
     ) -> "MixedRBM":
@@ -361,7 +403,7 @@ class MixedRBM(eqx.Module):
 
         With `keep` continuous units stay as they are.
         """
-        found = [_alone_at(b, first[b.slice], second[b.slice]) for b in self.table.blocks]
+        found = [alone_at(b, first[b.slice], second[b.slice]) for b in self.table.blocks]
         bias, logs = (
             jnp.concatenate(part).astype(self.weights.dtype) for part in zip(*found, strict=True)
         )
@@ -372,42 +414,3 @@ class MixedRBM(eqx.Module):
         zeros = jnp.zeros_like(self.weights), jnp.zeros_like(self.hidden_bias)
         lateral = None if self.lateral is None else jnp.zeros_like(self.lateral)
         return MixedRBM(zeros[0], bias, zeros[1], logs, self.table, lateral)
-
-
-def _moments(units: Float[np.ndarray, "rows V"]) -> tuple[np.ndarray, np.ndarray]:
-    """First and second moments of the observed entries; NaN where nothing is observed."""
-    seen = ~np.isnan(units)
-    count = np.maximum(seen.sum(0), 1)
-    filled = np.where(seen, units, 0.0).astype(np.float64)
-    first, second = filled.sum(0) / count, (filled**2).sum(0) / count
-    nothing = ~seen.any(0)
-    return np.where(nothing, np.nan, first), np.where(nothing, np.nan, second)
-
-
-def _alone_at(block: Block, first: Array, second: Array) -> tuple[Array, Array]:
-    """Bias and log variance of independent units of a block at these moments; NaN is neutral."""
-    known = jnp.isfinite(first)
-    nothing = jnp.zeros_like(first)
-    if block.domain is Domain.BINARY:
-        p = jnp.clip(jnp.where(known, first, 0.5), 0.005, 0.995)
-        return jnp.log(p / (1 - p)), nothing
-    if block.domain is Domain.CATEGORICAL:
-        p = jnp.clip(jnp.where(known, first, 1 / block.states), 1e-3 / block.states, 1.0)
-        return jnp.log(p), nothing
-    if block.domain is Domain.REAL:
-        mean = jnp.where(known, first, 0.0)
-        variance = jnp.where(known, second - mean**2, 1.0)
-        return mean, _log_variance(variance)
-    mean = jnp.maximum(jnp.where(known, first, 1.0), 1e-3)
-    # Heavier tails than a = -3 would leave so little precision that chains could run away.
-    ratio = jnp.clip(jnp.where(known, second, 1.6) / mean**2, 1.01, WIDEST_RATIO)
-    field, precision = rectified.from_moments(mean, ratio * mean**2)
-    return field, _log_variance(1 / precision)
-
-
-WIDEST_RATIO = 1.8
-"""Second moment over squared mean of a nonnegative unit to start from; 2 is an exponential."""
-
-
-def _log_variance(variance: Array) -> Array:
-    return jnp.log(jnp.maximum(variance - LEAST_VARIANCE, LEAST_VARIANCE))

@@ -167,6 +167,26 @@ class NonnegativeBM(eqx.Module):
             bias, diagonal = rectified.from_moments(first, 1.6 * first**2)
         return NonnegativeBM(jnp.zeros_like(self.weights), diagonal, bias, self.graph)
 
+    def units_of_measure(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """0, and the means of the units alone."""
+        return jnp.zeros_like(self.bias), rectified.cumulants(self.bias, self.diagonal).mean
+
+    def rescaled(self, means: Float[Array, " n"], scale: Float[Array, " n"]) -> "NonnegativeBM":
+        """The model of scale * x; means are 0."""
+        if self.graph is None:
+            pairs = scale[:, None] * scale[None]
+        else:
+            pairs = scale[self.graph.edges].prod(1)
+        return NonnegativeBM(
+            self.weights / pairs, self.diagonal / scale**2, self.bias / scale, self.graph
+        )
+
+    def begun(
+        self, means: Float[np.ndarray, " n"], deviations: Float[np.ndarray, " n"]
+    ) -> "NonnegativeBM":
+        """The same: `from_data` makes it in the units of the data."""
+        return self
+
     def given(self, seen: np.ndarray, x: Float[Array, " n"]) -> "NonnegativeBM":
         """The model of the other units when those under the mask `seen` have their values in x."""
         seen = np.asarray(seen, bool)

@@ -23,10 +23,10 @@ from undirected.learning import (
     FitResult,
     Persistent,
     PseudoLikelihood,
-    StreamedBatches,
     TwoPhase,
 )
 from undirected.learning import fit as run_fit
+from undirected.learning.units_of_measure import in_own_units
 from undirected.models import FactorGraph
 from undirected.tasks.choose import kernel_for
 from undirected.tasks.network_data import (
@@ -37,6 +37,7 @@ from undirected.tasks.network_data import (
 )
 from undirected.tasks.network_learning import exact_likelihood, fit_exactly, is_network
 from undirected.tasks.rows import unit_rows, visible_rows
+from undirected.tasks.units_of_measure import begun, some_rows
 
 SETTINGS = {p.name for p in signature(run_fit).parameters.values() if p.kind == p.KEYWORD_ONLY}
 """What `learning.fit` takes beside its model, its data and how they are learned."""
@@ -61,7 +62,9 @@ def fit(
     """Fit a model to data; what is not given is chosen by what the model can do.
 
     Args:
-        model: the model to start from.
+        model: the model to start from. One of real units that stands as `create` makes it starts
+            at the means and deviations of the data, and steps of the optimiser are as long as in
+            units in which these are 0 and 1, unless `trainable` holds some parameters.
         data: rows over the visible units, NaN where an entry is missing, a value between 0 and 1
             where only the probability of a one is known; for a model with columns rows of one
             cell a column; for a conditional model the pair (features, rows); or `Batches`. For a
@@ -115,10 +118,14 @@ def fit(
     if steps is None and epochs is None:
         epochs = float(np.clip(STEPS * batches.size / batches.rows, 3, 200).round())
     total = batches.steps(epochs) if epochs is not None else steps or 0
+    optimiser = optimiser or falling_adam(float(learning_rate), total)
+    if "trainable" not in options:
+        model, elsewhere = begun(model, objective, batches, own_key)
+        optimiser = in_own_units(optimiser, model) if elsewhere else optimiser
     return run_fit(
         model,
-        objective or objective_for(model, _has_missing(_some_rows(batches))),
-        optimiser or falling_adam(float(learning_rate), total),
+        objective or objective_for(model, _has_missing(some_rows(batches))),
+        optimiser,
         batches,
         own_key,
         steps=steps,
@@ -226,12 +233,6 @@ def _features_and_rows(
         )
     layout = model.at(jnp.zeros(model.n_features)).layout
     return x, visible_rows("fit", layout, rows, grey=True)
-
-
-def _some_rows(batches: Batches) -> Any:
-    if not isinstance(batches, StreamedBatches):
-        return batches.data
-    return jax.tree.map(lambda source: np.asarray(source[: batches.block]), batches.data)
 
 
 def _has_missing(data: Any) -> bool:
