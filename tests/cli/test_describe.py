@@ -12,7 +12,7 @@ from tests.launch import command_without_jax
 from undirected.core.graph import grid
 from undirected.io.model_files import save_model
 from undirected.io.model_record import describe_model
-from undirected.tasks.couplings import strongest_couplings
+from undirected.tasks.dependences import strongest_dependences
 
 TABLE = {
     "sky": ["clear", "grey", "dark", "grey"] * 20,
@@ -25,7 +25,7 @@ TABLE = {
 def kept(tmp_path_factory):
     """A folder that Python saved, of a table with holes."""
     folder = tmp_path_factory.mktemp("described") / "m"
-    un.fit_table(TABLE, epochs=2, hidden=2, label="wet").save(folder)
+    un.fit_table(TABLE, hidden=2, label="wet").save(folder)
     return folder
 
 
@@ -33,8 +33,8 @@ def test_what_is_noted_is_what_the_model_says(run, kept):  # noqa: F811
     code, out, _ = run("describe", kept, "--json")
     told, model = json.loads(out), un.load_table(kept)
     assert code == 0
-    own = strongest_couplings(model.model, model.schema, 10)
-    assert [tuple(pair) for pair in told["couplings"]] == [tuple(pair) for pair in own]
+    own = strongest_dependences(model.model, model.schema, 10)
+    assert [tuple(pair) for pair in told["dependences"]] == [tuple(pair) for pair in own]
     assert told["parameters"] == 5 * 2 + 5 + 2 + 1  # weights, biases, a variance
 
 
@@ -62,23 +62,21 @@ def test_a_folder_without_those_notes_is_described_by_its_model(run, kept, tmp_p
     with_notes, without = (
         json.loads(run("describe", folder, "--json")[1]) for folder in (kept, tmp_path / "few")
     )
-    same = ("couplings", "columns", "units", "parameters", "class")
+    same = ("dependences", "columns", "units", "parameters", "class")
     assert {name: with_notes[name] for name in same} == {name: without[name] for name in same}
     code, out, _ = run("describe", tmp_path / "few")
     assert code == 0 and "wet  binary: no, yes, 20 missing" in out
 
 
-@pytest.mark.parametrize(
-    "couplings", [3, [["sky", "mm"]], [["sky", "mn", 1.0]], [["sky", "mm", "x"]]]
-)
-def test_couplings_of_another_kind_are_refused(run, kept, tmp_path, couplings):  # noqa: F811
+@pytest.mark.parametrize("pairs", [3, [["sky", "mm"]], [["sky", "mn", 1.0]], [["sky", "mm", "x"]]])
+def test_dependences_of_another_kind_are_refused(run, kept, tmp_path, pairs):  # noqa: F811
     save_model(tmp_path / "m", un.load(kept), describe_model(kept)["extra"])
     record = describe_model(tmp_path / "m")
-    seal(tmp_path / "m", record | {"extra": record["extra"] | {"couplings": couplings}})
+    seal(tmp_path / "m", record | {"extra": record["extra"] | {"dependences": pairs}})
     code, _, err = run("describe", tmp_path / "m")
-    assert code == 1 and "notes `couplings`" in err
+    assert code == 1 and "notes `dependences`" in err
 
 
 def test_describe_needs_no_jax(kept):
     done = command_without_jax("describe", str(kept))
-    assert "strongest couplings" in done.stdout
+    assert "tell of each other" in done.stdout

@@ -12,7 +12,7 @@ from tests.tasks.differences import slopes_by_differences
 from undirected.core.potentials import values
 from undirected.core.table_units import TableUnits
 from undirected.tasks import enumerated_learning
-from undirected.tasks.couplings import column_couplings
+from undirected.tasks.dependences import column_couplings
 from undirected.tasks.enumerated import Visible
 from undirected.tasks.enumerated_coupled import CoupledRBM, enumerated
 from undirected.tasks.enumerated_learning import fit_enumerated

@@ -271,7 +271,7 @@ def evaluate(
 
 @app.command()
 def describe(model: ModelFolder, as_json: AsJson = False) -> None:
-    """Say what a model is: kind, size, columns, training, scores and strongest couplings."""
+    """Say what a model is: kind, size, columns, training, scores, what hangs together."""
     if family := _family_commands(model):
         return family.describe_family(model, as_json)
     from undirected.cli.describe import describe_folder

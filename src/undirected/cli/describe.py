@@ -16,17 +16,17 @@ from undirected.core.errors import BadFile, UndirectedError
 from undirected.io.model_record import read_folder
 from undirected.io.tensors import check_finite, unpack
 
-MOST_COUPLINGS = 10
+MOST_PAIRS = 10
 Pairs = list[tuple[str, str, float]]
 
 
 def describe_folder(folder: Path, js: bool) -> None:
-    """Print kind, size, columns, training, scores and the strongest couplings of a model."""
+    """Print kind, size, columns, training, scores and the what hangs together of a model."""
     record, data = read_folder(folder)
     extra = record["extra"]
     parameters = _parameters(folder, unpack(data, str(folder)))
     blocks = _blocks(folder, record["layout"])
-    schema, couplings = _noted(folder, extra) or _loaded(folder)
+    schema, dependences = _noted(folder, extra) or _loaded(folder)
     training = {k: v for k, v in _mapping(extra, "settings").items() if v is not None}
     scores, rows = _mapping(extra, "scores"), extra.get("rows")
     summary = {
@@ -39,7 +39,7 @@ def describe_folder(folder: Path, js: bool) -> None:
         "dropped": dict(schema.dropped),
         "training": training,
         "scores": scores,
-        "couplings": [list(pair) for pair in couplings],
+        "dependences": [list(pair) for pair in dependences],
     }
     lines = [
         f"{folder}: {record['class']}, written by undirected {record['library']}",
@@ -48,8 +48,8 @@ def describe_folder(folder: Path, js: bool) -> None:
         f"columns: {len(schema)}" + (" of 0 and 1" if schema.is_zero_one else ""),
         *schema_lines(schema, rows if type(rows) is int else 0),
         *_training_lines(training, scores),
-        *["strongest couplings:"] * bool(couplings),
-        *(f"  {first} – {second}: {strength:.3f}" for first, second, strength in couplings),
+        *["what two columns tell of each other, in bits, the others known:"] * bool(dependences),
+        *(f"  {first} – {second}: {bits:.3f}" for first, second, bits in dependences),
     ]
     console.result(summary, js, lines)
 
@@ -84,15 +84,15 @@ def _units(blocks: list[dict[str, Any]]) -> str:
 
 
 def _noted(folder: Path, extra: dict[str, Any]) -> tuple[Schema, Pairs] | None:
-    """Schema and couplings where both were noted."""
-    found, pairs = extra.get("schema"), extra.get("couplings")
+    """Schema and dependences where both were noted."""
+    found, pairs = extra.get("schema"), extra.get("dependences")
     if found is None or pairs is None:
         return None
     schema = Schema.from_json(found)
     known = isinstance(pairs, list) and all(_is_pair(pair, schema) for pair in pairs)
     if not known:
-        raise BadFile(f"{folder}: model.json notes `couplings` as {pairs!r:.60}; wanted pairs")
-    return schema, [(first, second, float(size)) for first, second, size in pairs[:MOST_COUPLINGS]]
+        raise BadFile(f"{folder}: model.json notes `dependences` as {pairs!r:.60}; wanted pairs")
+    return schema, [(first, second, float(size)) for first, second, size in pairs[:MOST_PAIRS]]
 
 
 def _is_pair(pair: Any, schema: Schema) -> bool:
@@ -106,12 +106,12 @@ def _is_pair(pair: Any, schema: Schema) -> bool:
 def _loaded(folder: Path) -> tuple[Schema, Pairs]:
     """The same from the model itself."""
     from undirected.cli.answer import open_model, schema_of
-    from undirected.tasks.couplings import strongest_couplings
+    from undirected.tasks.dependences import strongest_dependences
 
     saved = open_model(folder)
     schema = schema_of(saved)
-    found = strongest_couplings(saved.model, schema, MOST_COUPLINGS)
-    return schema, [(pair.first, pair.second, pair.strength) for pair in found]
+    found = strongest_dependences(saved.model, schema, MOST_PAIRS)
+    return schema, [(pair.first, pair.second, pair.bits) for pair in found]
 
 
 def _training_lines(training: dict[str, Any], scores: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from undirected.experiments.record import curve
 from undirected.report.images import image_grid, readable_scale
 from undirected.report.page import Image, Section, write_sections
 from undirected.report.tables import Table
-from undirected.tasks.couplings import strongest_couplings
+from undirected.tasks.dependences import strongest_dependences
 from undirected.tasks.entries import in_turns
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.train_table import Trained
@@ -44,7 +44,7 @@ def write_fit_report(
         return None
     sections = [_overview(summary), _learning(trained)]
     sections += _held_out(trained, model, listed=image is None)
-    sections += [_couplings(model)]
+    sections += [_dependences(model)]
     if image is not None and not model.given:
         sections.append(_pictures(model, image, trained.settings.seed))
     sections.append(_columns(model, summary["rows"]))
@@ -221,16 +221,17 @@ def _calibration(pairs: list[tuple[float, float]]) -> list[Section]:
     return [Section("Calibration", text, curves=[curve(*names, lines)])]
 
 
-def _couplings(model: TableModel) -> Section | None:
-    found = strongest_couplings(model.model, model.schema)
+def _dependences(model: TableModel) -> Section | None:
+    found = strongest_dependences(model.model, model.schema)
     if not found:
         return None
-    rows = [[f"{pair.first} – {pair.second}", f"{pair.strength:.3f}"] for pair in found]
+    rows = [[f"{pair.first} – {pair.second}", f"{pair.bits:.3f}"] for pair in found]
     text = (
-        "The pairs of columns that the model couples most, other columns apart; hidden units count "
-        "to second order. Between columns of several states it is a size, without a sign."
+        "The pairs of columns that tell most of each other where all others are known: by the "
+        "model, their mutual information in bits. It is negative where more of one goes with less "
+        "of the other; with a category it has no sign."
     )
-    return Section("What hangs together", text, table=Table(["columns", "coupling"], rows))
+    return Section("What hangs together", text, table=Table(["columns", "bits"], rows))
 
 
 def _pictures(model: TableModel, image: tuple[int, int], seed: int) -> Section:

@@ -186,7 +186,7 @@ export class TableView {
       el("h2", { id: "couplings-title", text: "What hangs together" }),
       el("p", {
         class: "small",
-        text: "The strongest couplings between columns, thick where strong. Pull a name, or move it by arrow keys.",
+        text: "Columns that tell of each other where all others are known, thick where much. Pull a name, or move it by arrow keys.",
       }),
       this.graph.node,
       el(
@@ -665,7 +665,7 @@ class PullGraph {
     this._build();
   }
 
-  /** Move a node; what is coupled to it follows, the more the stronger the coupling. */
+  /** Move a node; what it tells of follows, the more the more it tells. */
   _pull(i, dx, dy) {
     const shift = (node, x, y) => {
       node.x = Math.min(Math.max(node.x + x, 24), 416);
@@ -690,7 +690,7 @@ class PullGraph {
           "stroke-opacity": 0.35 + 0.55 * edge.size,
         },
         svgEl("title", {
-          text: `${this.nodes[edge.a].name} – ${this.nodes[edge.b].name}: ${digits(edge.value, 3)}`,
+          text: `${this.nodes[edge.a].name} – ${this.nodes[edge.b].name}: ${digits(Math.abs(edge.value), 3)} bits`,
         }),
       );
     });
@@ -712,7 +712,7 @@ class PullGraph {
     });
     this.svg = svgEl(
       "svg",
-      { viewBox: "0 0 440 384", role: "group", "aria-label": "Graph of the strongest couplings" },
+      { viewBox: "0 0 440 384", role: "group", "aria-label": "Graph of the columns that tell of each other" },
       ...this.lines,
       ...this.groups,
     );
@@ -720,7 +720,7 @@ class PullGraph {
     this._place();
   }
 
-  /** The strongest couplings of a node in words. */
+  /** What a node tells most of, in words. */
   _near(i) {
     const own = this.edges
       .filter((e) => e.a === i || e.b === i)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 
 from undirected.core.columns import Column, Schema
 from undirected.core.errors import BadFile, UndirectedError
@@ -20,14 +19,14 @@ from undirected.io.model_record import describe_model
 from undirected.io.tables import read_table
 from undirected.models import ConditionalRBM, FactorGraph
 from undirected.tasks import read_network
-from undirected.tasks.couplings import column_couplings
+from undirected.tasks.dependences import strongest_dependences
 from undirected.tasks.files import as_tables
 from undirected.tasks.rows import has_columns
 from undirected.tasks.table_model import TableModel
 
 MOST_ROWS = 60
 """Rows of a table that a page keeps."""
-MOST_COUPLINGS = 24
+MOST_PAIRS = 24
 MOST_COLUMNS = 400
 MOST_STEPS = 300
 """Points of a curve of learning."""
@@ -76,7 +75,9 @@ def payload_of(
         "columns": [] if view == "image" else columns,
         "label": subject.schema.label if subject.schema else None,
         "rows": _rows(subject, rows, len(columns)),
-        "couplings": _couplings(subject, len(columns)) if view == "table" else [],
+        "couplings": _dependences(subject, _listed(subject, p, layered is not None))
+        if view == "table"
+        else [],
         "history": history_of(subject.folder) if subject.folder else {},
         "film": _film(subject, p, layered is not None),
     }
@@ -128,14 +129,10 @@ def _view(subject: Subject, p: Potentials, layered: bool) -> str:
 
 def _columns(subject: Subject, p: Potentials, layered: bool) -> list[dict[str, Any]]:
     """Every column with its words, and the number of its variable in the payload."""
-    if subject.schema is not None:
-        listed: Sequence[Column] = subject.schema.columns
-        place = np.arange(len(listed))
-        if has_columns(subject.model):
-            place = np.argsort(subject.model.table.order)
-    else:
-        listed = _unnamed(p.layout, layered)
-        place = np.arange(len(listed))
+    listed = _listed(subject, p, layered)
+    place = np.arange(len(listed))
+    if subject.schema is not None and has_columns(subject.model):
+        place = np.argsort(subject.model.table.order)
     if len(listed) > MOST_COLUMNS and not subject.image:
         raise UndirectedError(
             f"explore: the model has {len(listed)} columns; a page shows up to {MOST_COLUMNS}: "
@@ -153,6 +150,13 @@ def _columns(subject: Subject, p: Potentials, layered: bool) -> list[dict[str, A
         }
         for i, column in enumerate(listed)
     ]
+
+
+def _listed(subject: Subject, p: Potentials, layered: bool) -> Sequence[Column]:
+    """The columns in the order of the page."""
+    if subject.schema is not None:
+        return subject.schema.columns
+    return _unnamed(p.layout, layered)
 
 
 def _unnamed(layout: Layout, layered: bool) -> list[Column]:
@@ -219,19 +223,16 @@ def _cell(x: float) -> float | int | None:
     return int(x) if x == int(x) else round(float(x), 6)
 
 
-def _couplings(subject: Subject, count: int) -> list[list[float | int | bool]]:
-    """The strongest couplings as [column, column, size, whether it has a sign]."""
-    found: Float[np.ndarray, "c c"] | None = column_couplings(subject.model, count)
-    if found is None or count < 2:
-        return []
-    a, b = np.triu_indices(count, 1)
-    order = np.argsort(-np.abs(found[a, b]), kind="stable")[:MOST_COUPLINGS]
-    kinds = [column.kind for column in subject.schema.columns] if subject.schema else []
-    several = [kind == "category" for kind in kinds] or [False] * count
+def _dependences(subject: Subject, listed: Sequence[Column]) -> list[list[float | int | bool]]:
+    """What columns tell of each other as [column, column, bits, whether they have a sign]."""
+    numbers = {column.name: i for i, column in enumerate(listed)}
+    several = {column.name for column in listed if column.kind == "category"}
+    if subject.schema is None and has_columns(subject.model):  # the page has them by their units
+        listed = [listed[i] for i in np.argsort(subject.model.table.order)]
+    found = strongest_dependences(subject.model, Schema(tuple(listed)), MOST_PAIRS)
     return [
-        [int(a[k]), int(b[k]), float(found[a[k], b[k]]), not (several[a[k]] or several[b[k]])]
-        for k in order
-        if found[a[k], b[k]] != 0
+        [numbers[pair.first], numbers[pair.second], pair.bits, not several & set(pair[:2])]
+        for pair in found
     ]
 
 

@@ -11,7 +11,7 @@ from undirected.inference import QueryNetwork
 from undirected.io.frames import as_frame
 from undirected.io.infer import infer_schema
 from undirected.models import ConditionalRBM
-from undirected.tasks.couplings import strongest_couplings
+from undirected.tasks.dependences import strongest_dependences
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.train_table import (
     Settings,
@@ -120,12 +120,12 @@ def table_model(trained: Trained, schema: Schema, given: tuple[int, ...] = ()) -
     notes = _notes(trained)
     if isinstance(model, ConditionalRBM):
         return TableModel(
-            model, schema, None, given, notes | {"given": list(given), "couplings": []}
+            model, schema, None, given, notes | {"given": list(given), "dependences": []}
         )
     if isinstance(model, QueryNetwork):
         network, model = model, model.model
         notes["query"] = {"layers": network.layers, "strength": float(network.strength)}
-    notes["couplings"] = [list(pair) for pair in strongest_couplings(model, schema)]
+    notes["dependences"] = [list(pair) for pair in strongest_dependences(model, schema)]
     if schema.kinds == {"binary"} and model.layout.n_visible == len(schema):
         notes["means"] = column_means(trained.train).tolist()
     return TableModel(model, schema, network, (), notes)
