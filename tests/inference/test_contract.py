@@ -282,3 +282,39 @@ def test_no_instances_at_all():
     with pytest.raises(UndirectedError, match="0 instances; pass at least one"):
         Elimination()(none)
     assert SumProduct()(none).unary.shape == (0, 4)
+
+
+@pytest.mark.parametrize("number", [np.int64, np.float64, np.float32])
+def test_numbers_of_numpy_are_settings(number):
+    """As data of a compiled program they would be no sizes, and a temperature of 0 would be NaN."""
+    model = Ising(jnp.zeros(4), jnp.array([1.0, -2.0, 0.5, 0.0]), GRID)
+    whole = np.int64 if number is np.int64 else int
+    exact = Exact(number(0), chunk=whole(4), most=number(100))
+    assert exact == Exact(0, chunk=4, most=100)
+    np.testing.assert_array_equal(exact.decode(model).x[:3], [1, 0, 1])
+    assert float(exact(model).log_z) == pytest.approx(1.5)
+    assert Elimination(number(0)).decode(model).x[1] == 0
+    found = BeliefPropagation(whole(20), number(1), temperature=number(0))
+    assert found.finds_best_state and bool(found(model).converged)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("iterations", 0),
+        ("iterations", 2.5),
+        ("tolerance", -1.0),
+        ("tolerance", float("nan")),
+        ("temperature", -1.0),
+        ("temperature", float("nan")),
+        ("temperature", float("inf")),
+        ("chunk", 0),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(setting, value):
+    routines = MPLP, TreeReweighted, MeanField, BeliefPropagation, Exact, Elimination
+    takes = [r for r in routines if setting in r.__dataclass_fields__]
+    assert takes
+    for routine in takes:
+        with pytest.raises(UndirectedError, match=setting):
+            routine(**{setting: value})

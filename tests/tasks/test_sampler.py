@@ -159,3 +159,22 @@ def test_the_work_of_a_tree_is_counted():
     assert work is not None
     assert np.log2(99 * 4) <= work <= np.log2(100 * 4) + 0.1
     assert tree_work(un.RBM.create(100, 80, seed=0).lower()) is None
+
+
+@pytest.mark.parametrize("field", [-3000.0, 3000.0])
+def test_large_fields_exclude_no_state(field):
+    """A field that all states of a variable share changes no draw, nor does that of a held one."""
+    layout = un.discrete(y=(3, 3))
+    far = un.FactorGraph.create(layout, [un.potts(layout, np.eye(3))], np.full(9, field))
+    near = un.FactorGraph.create(layout, [un.potts(layout, np.eye(3))])
+    assert tree_work(far.lower()) == tree_work(near.lower()) > 0
+    np.testing.assert_array_equal(un.sample(far, 20, seed=0), un.sample(near, 20, seed=0))
+    ising = un.Ising(jnp.zeros((3, 3)), jnp.array([field, 0.0, 1.0]))
+    assert (un.sample(ising, 5, given={0: 1}, seed=0)[:, 0] == 1).all()
+
+
+@pytest.mark.parametrize("model", [un.Ising.create(3), un.RBM.create(40, 40)], ids=["few", "many"])
+@pytest.mark.parametrize("count", [10**13, 10**20])
+def test_samples_that_fit_nowhere_are_refused(model, count):
+    with pytest.raises(un.UndirectedError, match=r"samples of .* GiB.*pass a count of"):
+        un.sample(model, count)

@@ -5,6 +5,9 @@ model nor potentials, maps over leading batch axes, compiles once per shape, and
 how it went.
 """
 
+from dataclasses import fields
+from math import inf
+from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -26,6 +29,14 @@ from undirected.core.potentials import (
 )
 from undirected.core.units import best
 from undirected.factors.squares import Squares
+
+LEAST = {
+    "iterations": (Integral, 1),
+    "chunk": (Integral, 1),
+    "temperature": (Real, 0),
+    "tolerance": (Real, 0),
+}
+"""What the settings of that name are, and the least that they may be; arrays are not looked at."""
 
 
 class Decoded(NamedTuple):
@@ -64,6 +75,22 @@ class Inference(eqx.Module):
     """
 
     on_host: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Numbers of NumPy become Python's: a compiled program would take them for data."""
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(value, np.generic):
+                setattr(self, setting.name, value.item())
+
+    def __check_init__(self) -> None:
+        for name, (kind, least) in LEAST.items():
+            value = getattr(self, name, None)
+            if isinstance(value, Real) and not (isinstance(value, kind) and least <= value < inf):
+                whole = "a whole number" if kind is Integral else "a finite number"
+                raise UndirectedError(
+                    f"{type(self).__name__}: {name} is {value!r:.40}; pass {whole} from {least}"
+                )
 
     def infer(self, p: Potentials, key: Key[Array, ""] | None) -> Beliefs:
         """Beliefs of one instance: what an author writes."""

@@ -9,8 +9,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Key
 
 from undirected.core.chunks import BUDGET, map_rows
-from undirected.core.errors import UndirectedError, check_counts, check_offers
+from undirected.core.errors import TooLarge, UndirectedError, check_counts, check_offers
 from undirected.core.layout import Layout, marginals
+from undirected.core.memory import available_memory
 from undirected.core.mesh import check_mesh
 from undirected.core.progress import Progress
 from undirected.core.protocols import Kernel
@@ -98,6 +99,7 @@ def sample_units(
 ) -> Float[np.ndarray, "count n"]:
     """`sample` of all units, hidden ones too, given one row of visible units with NaN."""
     check_counts("sample", count=count, sweeps=sweeps)
+    _check_room(model.layout, count)
     mover, _, exactly = sampler or sampler_for(model, row)
     if exactly is not None:
         found = np.asarray(exactly(count, key), np.float32)
@@ -142,6 +144,17 @@ def sample_units(
             "more sweeps, or another kernel; un.solve says whether any state is allowed"
         )
     return found
+
+
+def _check_room(layout: Layout, count: int) -> None:
+    """Refuse samples that would not fit into memory, at 4 bytes a unit and as much to join them."""
+    needed, room = 8.0 * count * layout.n, available_memory()
+    if needed > room:
+        most = int(room / (8 * layout.n))
+        raise TooLarge(
+            f"sample: {count:,} samples of {layout.n} units take {needed / 2**30:,.1f} GiB, and "
+            f"{room / 2**30:,.1f} are left; pass a count of {most:,} or less, more than once"
+        )
 
 
 def _by_name(layout: Layout, found: np.ndarray) -> dict[Any, np.ndarray]:

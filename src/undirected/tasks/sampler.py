@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from undirected.core.layout import CONTINUOUS, Variables
+from undirected.core.numerics import HARD
 from undirected.core.potentials import Potentials, clamp
 from undirected.core.protocols import Kernel, Lowerable
 from undirected.inference import Elimination
@@ -158,7 +159,7 @@ def tree_work(p: Potentials) -> float | None:
 
     No tree is narrower than half of the mean number of neighbours, which is looked at first.
     """
-    sizes = [int((levels > -STRONG).sum()) for levels in state_levels(p)]
+    sizes = [int((levels > levels.max() - HARD).sum()) for levels in state_levels(p)]
     groups = [own for factor in p.factors for own in factor.scopes(p.layout)]
     scopes = [
         [v for v in scope if v >= 0 and sizes[v] > 1] for own in groups for scope in own.tolist()
