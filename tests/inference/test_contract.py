@@ -301,7 +301,7 @@ def test_numbers_of_numpy_are_settings(number):
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("iterations", 0),
+        ("iterations", -1),
         ("iterations", 2.5),
         ("tolerance", -1.0),
         ("tolerance", float("nan")),

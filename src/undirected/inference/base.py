@@ -31,7 +31,7 @@ from undirected.core.units import best
 from undirected.factors.squares import Squares
 
 LEAST = {
-    "iterations": (Integral, 1),
+    "iterations": (Integral, 0),
     "chunk": (Integral, 1),
     "temperature": (Real, 0),
     "tolerance": (Real, 0),
