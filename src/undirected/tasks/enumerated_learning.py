@@ -14,6 +14,8 @@ from undirected.tasks.enumerated_coupled import CoupledRBM, root_of
 
 LOG_PRECISIONS = (-5.0, 4.6)
 """Bounds of the log-precision of a standardised unit given the hidden ones: variance 0.01 up."""
+COUPLED_PRECISIONS = (-5.0, 9.0)
+"""Those of a real unit given coupled ones too, of which another may be nearly a copy."""
 WEAK = 0.05
 """Penalty of biases, which keeps states that are never seen at a finite cost."""
 SPIKE = 0.01
@@ -26,6 +28,8 @@ independent, with this variance given the hidden units."""
 MOST_COUPLED, MOST_WORK = 64, 2**31
 """Real columns that are coupled, and products that rows with holes in them may take for that."""
 
+Bound = tuple[float | None, float | None]
+FREE: Bound = (None, None)
 Value = Callable[[list[np.ndarray]], tuple[float, list[np.ndarray]]]
 
 
@@ -64,15 +68,16 @@ def fit_enumerated(
     bias = np.log(share) - np.where(alone, np.log1p(-share), 0.0)
     weights = rng.normal(0, 0.3, (visible.size, n_hidden))
     first = [weights, np.concatenate([bias, np.zeros(C)]), np.zeros(C), np.zeros(n_hidden)]
-    bounds = [LOG_PRECISIONS if part is first[2] else (None, None) for part in first]
     by_unit = np.full((visible.size, 1), alpha)
     by_unit[visible.real.stop :] *= SPIKE
     penalties: list[Any] = [by_unit, WEAK, 0.0, WEAK]
     reals = visible.real.stop - visible.real.start
     holes = (seen[:, visible.real_variables] == 0).any(1).sum()
     coupled = 2 <= reals <= MOST_COUPLED and holes * reals**2 * 2**n_hidden <= MOST_WORK
+    bounds: list[Any] = [FREE, FREE, [LOG_PRECISIONS] * C, FREE]
     if coupled:
-        first, bounds = [*first, np.zeros((reals, reals))], [*bounds, (None, None)]
+        bounds = [FREE, FREE, [COUPLED_PRECISIONS] * reals + [LOG_PRECISIONS] * (C - reals), FREE]
+        first, bounds = [*first, np.zeros((reals, reals))], [*bounds, FREE]
         penalties = [*penalties, 0.0]
 
     def value(parts: list[np.ndarray]) -> tuple[float, list[np.ndarray]]:
@@ -119,10 +124,13 @@ def maximise(
     penalties: Sequence[float | np.ndarray],
     rows: int,
     max_iter: int,
-    bounds: Sequence[tuple[float | None, float | None]],
+    bounds: Sequence[Bound | list[Bound]],
     on_step: Callable[[int, float], None] | None = None,
 ) -> tuple[list[np.ndarray], int]:
-    """L-BFGS from `first` on a penalised log-likelihood; returns the parameters and the steps."""
+    """L-BFGS from `first` on a penalised log-likelihood; returns the parameters and the steps.
+
+    `bounds` has one of each part, or a list of those of its entries.
+    """
     from scipy.optimize import minimize  # answers do without these, and they take a while to load
     from threadpoolctl import threadpool_limits
 
@@ -141,7 +149,8 @@ def maximise(
         return -total / rows, -np.concatenate([slope.ravel() for slope in slopes]) / rows
 
     start = np.concatenate([part.ravel() for part in first])
-    each = [b for b, part in zip(bounds, first, strict=True) for _ in range(part.size)]
+    pairs = zip(bounds, first, strict=True)
+    each = [b for own, part in pairs for b in (own if isinstance(own, list) else [own] * part.size)]
     steps = count(1)
 
     def tell(intermediate_result: Any) -> None:
