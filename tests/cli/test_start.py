@@ -180,3 +180,11 @@ def test_progress_is_silent_without_a_terminal_unless_asked(monkeypatch):
     assert lines == []
     told.update(3, 3)
     assert lines == ["sample: 3 of 3 steps"]
+
+
+def test_a_closed_standard_output_is_no_crash(monkeypatch):
+    from undirected.cli import console
+
+    monkeypatch.setattr(sys, "stdout", None)
+    console.result({"rows": 3}, as_json=True)
+    console.result({"rows": 3}, as_json=False)

@@ -67,3 +67,9 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
     with atomic_write(written) as temporary:
         temporary.write_text("x")
     assert written.stat().st_mode == plain.stat().st_mode
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    with pytest.raises(OSError, match=r"No space left on device: '.*/file\.txt'"):
+        write_and_raise(path, OSError(errno.ENOSPC, "No space left on device"))

@@ -1,11 +1,14 @@
 """Tables of any kind of cell: forms of text, arrays, frames; faults named by their place."""
 
+import errno
 import gzip
+import os
 
 import numpy as np
 import pytest
 
 from undirected.core.errors import BadFile, UndirectedError
+from undirected.io import delimited
 from undirected.io.frames import as_frame, read_frame, write_frame
 from undirected.io.tables import read_table
 
@@ -245,3 +248,17 @@ def test_an_arrow_file_whose_offsets_lead_astray_is_refused(tmp_path):
     (tmp_path / "t.arrow").write_bytes(good.replace(offsets, astray))
     with pytest.raises(BadFile, match=r"t\.arrow: damaged"):
         read_frame(tmp_path / "t.arrow")
+
+
+def test_a_full_disk_leaves_the_old_table_and_is_told_with_what_to_do(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    write_frame(path, {"sky": ["grey"]})
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(delimited, "write", full)
+    with pytest.raises(OSError, match=r"a\.csv: the table was not written \(No space.*make room"):
+        write_frame(path, {"sky": ["dark"]})
+    assert path.read_text() == "sky\ngrey\n"
+    assert list(tmp_path.iterdir()) == [path]

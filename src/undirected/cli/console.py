@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +40,7 @@ def complain(text: str) -> None:
 def result(summary: dict[str, Any], as_json: bool, lines: Sequence[Any] | None = None) -> None:
     """The outcome of a command: one JSON object, or readable lines and what else Rich can print."""
     if as_json and not out.quiet:
-        sys.stdout.write(json_text(summary) + "\n")
+        out.file.write(json_text(summary) + "\n")  # to nowhere where standard output is closed
         return
     for line in lines if lines is not None else [f"{k}: {v}" for k, v in summary.items()]:
         if isinstance(line, str):

@@ -11,7 +11,7 @@ import numpy as np
 from undirected.core.cells import MOST_WHOLE, as_word, is_nothing, unmasked
 from undirected.core.columns import Schema
 from undirected.core.errors import BadFile, UndirectedError
-from undirected.core.files import atomic_write, check_place
+from undirected.core.files import check_place
 from undirected.io import arrow, csv_text, delimited, tables
 
 TEXT = (".csv", ".tsv", ".tab", ".txt", ".dat", ".data")
@@ -161,7 +161,7 @@ def write_frame(path: str | Path, columns: Mapping[str, Any], schema: Schema | N
     if suffix in ARRAYS:
         _write_arrays(path, columns)
         return
-    with atomic_write(path) as temporary:
+    with tables.writing(path) as temporary:
         if suffix in BINARY:
             arrow.write(temporary, dict(columns))
         else:

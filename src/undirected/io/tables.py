@@ -3,7 +3,8 @@
 import math
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,14 +133,21 @@ def write_table(
         raise ValueError(f"{path}: {len(names)} names for {values.shape[1]} columns")
     if suffix == ".csv" and not header and not csv_text.is_header(names, path):
         raise ValueError(f"{path}: {names[:3]} would be read as numbers; give columns other names")
+    with writing(path) as temporary, open(temporary, "wb") as file:
+        if suffix == ".csv":
+            csv_text.write(file, values, names)
+        elif suffix == ".npz":
+            np.savez(file, x=values, names=np.array(names))
+        else:
+            np.save(file, values)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """`atomic_write` of a table; where there is no room it says what to do."""
     try:
-        with atomic_write(path) as temporary, open(temporary, "wb") as file:
-            if suffix == ".csv":
-                csv_text.write(file, values, names)
-            elif suffix == ".npz":
-                np.savez(file, x=values, names=np.array(names))
-            else:
-                np.save(file, values)
+        with atomic_write(path) as temporary:
+            yield temporary
     except OSError as error:
         raise OSError(
             error.errno,
