@@ -314,3 +314,23 @@ def test_columns_of_which_data_are_given_learn_in_any_units(far):
         found = un.evaluate(model, means + units * rows, betas=200, chains=50, seed=0)
         scores.append(found.log_likelihood.mean + np.log(units).sum())
     assert abs(scores[1] - scores[0]) < 0.03
+
+
+def test_long_tails_do_not_take_the_diagonal_below_0():
+    """Of exponential columns the best w_ii is 0; the fit comes near their log-density."""
+    rows = np.random.default_rng(0).exponential(size=(1000, 2))
+    start = un.NonnegativeBM.from_data(jnp.asarray(rows))
+    alone = un.fit(start, rows, steps=300, seed=0, trainable=lambda a: a.ndim == 1).model
+    assert (np.asarray(alone.diagonal) > 0).all()
+    found = -un.evaluate(alone, rows, seed=0).log_likelihood.mean
+    assert abs(found - (1 + np.log(rows.mean(0))).sum()) < 0.05
+
+
+def test_a_fit_without_a_density_says_so():
+    """Pseudo-likelihood takes couplings along which the energy falls without end."""
+    rng = np.random.default_rng(0)
+    rows = rng.exponential(size=(1000, 1)) + 0.3 * rng.exponential(size=(1000, 2))
+    start = un.NonnegativeBM.from_data(jnp.asarray(rows))
+    with pytest.warns(UserWarning, match="fit: the fitted model has no density.*fit_table"):
+        model = un.fit(start, rows, steps=300, learning_rate=0.02, seed=0).model
+    assert np.linalg.eigvalsh(np.asarray(model.matrix, float)).min() < 0

@@ -1,5 +1,6 @@
 """Learning with defaults: an objective, an optimiser and batches that suit model and data."""
 
+import warnings
 from functools import lru_cache
 from inspect import signature
 from numbers import Real
@@ -20,14 +21,16 @@ from undirected.io.checkpoint import Checkpoints
 from undirected.learning import (
     Batches,
     Conditional,
+    Ensemble,
     FitResult,
     Persistent,
     PseudoLikelihood,
     TwoPhase,
 )
 from undirected.learning import fit as run_fit
+from undirected.learning.positive_diagonal import positive_diagonal
 from undirected.learning.units_of_measure import in_own_units
-from undirected.models import FactorGraph
+from undirected.models import FactorGraph, NonnegativeBM
 from undirected.tasks.choose import kernel_for
 from undirected.tasks.network_data import (
     goes_by_name,
@@ -119,10 +122,12 @@ def fit(
         epochs = float(np.clip(STEPS * batches.size / batches.rows, 3, 200).round())
     total = batches.steps(epochs) if epochs is not None else steps or 0
     optimiser = optimiser or falling_adam(float(learning_rate), total)
+    if isinstance(model, NonnegativeBM) and not isinstance(objective, Ensemble):
+        optimiser = positive_diagonal(optimiser)
     if "trainable" not in options:
         model, elsewhere = begun(model, objective, batches, own_key)
         optimiser = in_own_units(optimiser, model) if elsewhere else optimiser
-    return run_fit(
+    result = run_fit(
         model,
         objective or objective_for(model, _has_missing(some_rows(batches))),
         optimiser,
@@ -132,6 +137,24 @@ def fit(
         epochs=epochs,
         **options,
     )
+    _warn_of_no_density(result.best_model)
+    return result
+
+
+def _warn_of_no_density(model: Any) -> None:
+    """Say so where the energy of a fitted nonnegative model falls without end."""
+    if isinstance(model, NonnegativeBM) and jnp.ndim(model.bias) == 1:
+        means, scale = model.units_of_measure()
+        try:
+            with warnings.catch_warnings():  # doubt is no news
+                warnings.simplefilter("ignore")
+                model.rescaled(means, 1 / scale).check()
+        except UndirectedError as error:
+            warnings.warn(
+                f"fit: the fitted model has no density. {error}; or pass the table to un.fit_table "
+                "with model='nonnegative', which learns couplings that have one",
+                stacklevel=3,
+            )
 
 
 def _check_arguments(model: Any, objective: Any, optimiser: Any) -> None:
