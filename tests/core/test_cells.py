@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from undirected.core.cells import unmasked
+from undirected.core.cells import as_word, is_missing, unmasked
 
 MASK = [True, False]
 
@@ -32,3 +32,10 @@ def test_what_has_no_mask_stays_as_it_is():
     rows = [[1, 2]]
     assert unmasked(rows) is rows
     assert unmasked(np.ma.array([1, 2])).dtype == int
+
+
+@pytest.mark.parametrize("cell", ["", " ", "?", "NA", "n/a", "NaN", "null", "#N/A", None, np.nan])
+def test_what_stands_for_nothing_is_missing(cell):
+    """#N/A is what spreadsheets write; None, - and nothing may be words of a category."""
+    assert is_missing(cell) and as_word(cell) == ""
+    assert not any(map(is_missing, ["None", "-", "0", 0]))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from undirected.core.errors import UndirectedError
 
-MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "+nan", "-nan", "null", "<na>"})
+MISSING_WORDS = frozenset({"", "?", "na", "n/a", "nan", "+nan", "-nan", "null", "<na>", "#n/a"})
 """What stands for a missing value, in lower case and without spaces around it."""
 DIGITS = re.compile(r"-?\d+")
 MOST_WHOLE = 2**53
