@@ -9,8 +9,9 @@ import pytest
 
 import undirected as un
 from tests.cli.test_cli import NAMES, QUICK, copies, run, write_csv  # noqa: F401
+from undirected.cli import console
 from undirected.cli.answer import read_for, saved_with
-from undirected.cli.columns import Wishes, read_to_fit
+from undirected.cli.columns import Wishes, read_to_fit, tell_outliers
 from undirected.cli.schema_lines import schema_lines
 
 
@@ -168,6 +169,20 @@ def test_given_columns_make_a_conditional_model(run, tmp_path):  # noqa: F811
     code, _, err = run("fit", "t.csv", "--out", "m", *how)
     assert code == 0 and "; conditional with 2 hidden units" in err
     assert un.load_table(tmp_path / "m").given == (0,)
+
+
+def test_numbers_far_from_all_others_are_told(monkeypatch):
+    """One of 1e12 takes the spread of its column: the others would all be one number."""
+    rng = np.random.default_rng(0)
+    far = rng.normal(size=50)
+    far[7] = 1e12
+    table = {"plain": rng.normal(size=50), "far": far, "word": ["a", "b"] * 25}
+    table["log"] = np.exp(2 * rng.normal(size=50))
+    schema = un.infer_schema(table)
+    told: list[str] = []
+    monkeypatch.setattr(console, "say", told.append)
+    tell_outliers(schema, schema.encode(table))
+    assert len(told) == 1 and told[0].startswith("note: 'far' has numbers, such as 1e+12, beside")
 
 
 def test_many_columns_that_are_left_out_are_counted():

@@ -36,6 +36,9 @@ class Wishes:
 
 NUMBERS = {"gaussian": "real", "nonnegative": "nonnegative"}
 """The kind as which a model takes all columns of numbers."""
+NARROW, FAR = 1e-3, 5.0
+"""Standard deviations that hold all numbers near a column's median where others are outliers, and
+how far from it one of these is."""
 
 
 def read_to_fit(
@@ -105,6 +108,21 @@ def tell_schema(schema: Schema, rows: int) -> None:
         console.say(line)
     if any(why != "as asked" for why in schema.dropped.values()):
         console.say("  --types NAME=KIND keeps a column")
+
+
+def tell_outliers(schema: Schema, values: np.ndarray) -> None:
+    """Warn of numbers so far from the others that a model sees no difference between these."""
+    for column, cells in zip(schema, values.T, strict=True):
+        if column.kind != "real":
+            continue
+        away = cells[~np.isnan(cells)] - np.nanmedian(cells)
+        near, far = away[np.abs(away) < 1], float(away[np.abs(away).argmax()])
+        if np.ptp(near) < NARROW and abs(far) > FAR:
+            number = (far + float(np.nanmedian(cells))) * column.scale + column.mean
+            console.say(
+                f"note: '{column.name}' has numbers, such as {number:g}, beside which most others "
+                "are all the same; mend or blank them, or give their logarithms"
+            )
 
 
 def _delimiter(text: str | None) -> str | None:

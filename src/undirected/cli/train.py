@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from undirected.cli import console
-from undirected.cli.columns import Wishes, names_in, read_to_fit, tell_schema
+from undirected.cli.columns import Wishes, names_in, read_to_fit, tell_outliers, tell_schema
 from undirected.cli.devices import mesh_of
 from undirected.cli.fit_report import write_fit_report
 from undirected.cli.streams import identity_of, names_of, rows_to_stream
@@ -77,6 +77,7 @@ def fit_table(
         f"{_holes(job.table.values)} missing; {describe(settings)}"
     )
     tell_schema(job.schema, job.rows)
+    tell_outliers(job.schema, job.table.values)
     with ExitStack() as held:
         by_first(mesh, lambda: held.enter_context(locked(out, "fitting a model")))
         by_first(mesh, lambda: _prepare(job, fresh))
