@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from undirected.core.cells import as_word, is_missing, unmasked
+from undirected.core.cells import as_numbers, as_word, is_missing, unmasked
+from undirected.core.errors import UndirectedError
 
 MASK = [True, False]
 
@@ -39,3 +40,14 @@ def test_what_stands_for_nothing_is_missing(cell):
     """#N/A is what spreadsheets write; None, - and nothing may be words of a category."""
     assert is_missing(cell) and as_word(cell) == ""
     assert not any(map(is_missing, ["None", "-", "0", 0]))
+
+
+@pytest.mark.parametrize("kind", ["Int64", "boolean", "Float32"])
+def test_cells_that_pandas_calls_na_are_missing(kind):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1, 0, 1], "b": [0, 1, 1]}).astype(kind)
+    frame.iloc[1, 0] = pd.NA
+    np.testing.assert_array_equal(as_numbers("rows", frame, ""), [[1, 0], [np.nan, 1], [1, 1]])
+    np.testing.assert_array_equal(as_numbers("row", frame["a"], ""), [1, np.nan, 1])
+    with pytest.raises(UndirectedError, match="rows are no table of numbers"):
+        as_numbers("rows", frame.astype(object).fillna("x"), "pass numbers")

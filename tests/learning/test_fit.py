@@ -1,6 +1,7 @@
 """The loop: it reaches maximum likelihood, stops, guards, reports, and compiles once."""
 
 import importlib
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -222,6 +223,9 @@ def test_only_trainable_parameters_move(key):
     nothing = jax.tree.map(lambda _: False, model)
     with pytest.raises(UndirectedError, match="no parameter of RBM is trainable"):
         fit(model, PseudoLikelihood(), optax.sgd(1.0), batches, key, steps=1, trainable=nothing)
+    words: Any = "weights"
+    with pytest.raises(UndirectedError, match="trainable is 'weights'; pass a function"):
+        fit(model, PseudoLikelihood(), optax.sgd(1.0), batches, key, steps=1, trainable=words)
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])

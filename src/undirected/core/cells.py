@@ -58,13 +58,24 @@ def as_numbers(
     Of whatever kind, what single precision, in which models compute, has no room for is infinite.
     """
     try:
-        found = np.asarray(unmasked(values), kind)
+        found = np.asarray(_without_na(unmasked(values)), kind)
     except (TypeError, ValueError, OverflowError) as error:
         raise UndirectedError(f"{what} are no table of numbers ({error}); {advice}") from error
     if found.dtype == np.float32:
         return found
     large = np.abs(found) > LARGEST
     return np.where(large, np.copysign(np.inf, found), found) if large.any() else found
+
+
+def _without_na(values: Any) -> Any:
+    """Values as they are, but for cells of pandas' NA, which NumPy takes for no number."""
+    if not hasattr(values, "convert_dtypes"):  # of pandas, which alone has it
+        return values
+    cells = np.asarray(values)
+    if cells.dtype != object:
+        return values
+    nothing = [is_nothing(cell) for cell in cells.ravel()]
+    return np.where(np.reshape(nothing, cells.shape), np.nan, cells)
 
 
 def unmasked(values: Any) -> Any:

@@ -31,6 +31,11 @@ class TrainState(eqx.Module):
 def trainable_leaves(model: PyTree, trainable: PyTree | Callable[[Any], bool]) -> PyTree:
     """True at every inexact array of the model that the filter lets through."""
     _check_floats(model)
+    if isinstance(trainable, str) or any(isinstance(a, str) for a in jax.tree.leaves(trainable)):
+        raise UndirectedError(
+            f"fit: trainable is {trainable!r:.60}; pass a function of an array, or a copy of the "
+            "model with True and False for its arrays: those of True are learned"
+        )
     chosen = eqx.filter(eqx.filter(model, trainable), eqx.is_inexact_array)
     if not jax.tree.leaves(chosen):
         raise UndirectedError(
