@@ -230,6 +230,9 @@ def SumProduct(
 ) -> BeliefPropagation:
     """Belief propagation for marginals (temperature 1).
 
+    A contradiction round a loop, which leaves no state, may not show in messages: they settle, and
+    the beliefs are CONVERGED. `Elimination` and `un.solve` tell it.
+
     Args:
         iterations: rounds at most.
         tolerance: stop when no unit's field moves by more; None makes all rounds.
