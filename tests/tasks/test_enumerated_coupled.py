@@ -77,6 +77,13 @@ def test_likelihoods_and_answers_are_those_of_the_energy():
     assert (std[0] == 0).all() and found[0].tolist() == rows[0].tolist()
 
 
+def test_an_error_bar_is_as_wide_far_out_as_near():
+    """One hidden state is left there, and given it the spread of a normal does not depend on x."""
+    model = random_rbm()
+    _, std = model.answers(np.array([[NAN, 100.0, NAN], [NAN, 1e9, NAN], [NAN, -1e15, NAN]]))
+    np.testing.assert_allclose(std[:, 2], 1 / np.sqrt(model.precision[1, 1]), rtol=1e-6)
+
+
 def test_losses_of_entries_are_those_of_the_energy():
     """Two columns are asked for at once, each given the third alone; then one given two."""
     model = random_rbm()

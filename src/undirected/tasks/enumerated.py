@@ -284,19 +284,18 @@ class EnumeratedRBM:
         """
         std = np.zeros(rows.shape)
         parts = [self._expected(*chunk) for chunk in self._chunks(rows)]
-        found, second = (np.concatenate(part) for part in zip(*parts, strict=True))
-        at = slice(self.visible.discrete, None)
-        std[:, at] = np.sqrt(np.maximum(second - found[:, at] ** 2, 0.0))
+        found, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        std[:, self.visible.discrete :] = np.sqrt(np.maximum(variance, 0.0))
         seen = ~np.isnan(rows)
         return np.where(seen, rows, found), np.where(seen, 0.0, std)
 
     def _expected(
         self, v: np.ndarray, seen: np.ndarray
     ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows C"]]:
-        """Means, and second moments of continuous units, given what is observed."""
+        """Means, and variances of continuous units, given what is observed."""
         posterior = log_sum(self.joint(v, seen))[1]
-        means, squares = self.moments
-        return posterior @ means, posterior @ squares
+        means, squares = (posterior @ each for each in self.moments)
+        return means, squares - means[:, self.visible.discrete :] ** 2
 
     def entry_losses(
         self, rows: Float[np.ndarray, "rows V"], asked: Bool[np.ndarray, "rows V"]

@@ -101,16 +101,21 @@ class CoupledRBM(EnumeratedRBM):
     def _expected(
         self, v: np.ndarray, seen: np.ndarray
     ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows C"]]:
-        """Means, and second moments of continuous units, given what is observed."""
+        """Means, and variances of continuous units, given what is observed.
+
+        Far out, where an observed number may have put a mean, the square of that would swallow them.
+        """
         posterior = log_sum(self.joint(v, seen))[1]
         first, second = (posterior @ each for each in self.moments)
+        variance = second - first[:, self.visible.discrete :] ** 2
         at, R = self.visible.real, len(self.precision)
         asked = np.flatnonzero((seen[:, self.visible.real_variables] == 0).any(1))
         for part, mean, spread in self.normals.given(v[asked, at], self._holes(seen[asked])):
-            own = posterior[asked[part]][:, None]
-            first[asked[part], at] = (own @ mean)[:, 0]
-            second[asked[part], :R] = (own @ mean**2)[:, 0] + np.diagonal(spread, 0, 1, 2)
-        return first, second
+            rows, own = asked[part], posterior[asked[part]][:, None]
+            middle = own @ mean
+            first[rows, at] = middle[:, 0]
+            variance[rows, :R] = (own @ (mean - middle) ** 2)[:, 0] + np.diagonal(spread, 0, 1, 2)
+        return first, variance
 
     def slope(self, v: np.ndarray, seen: np.ndarray) -> tuple[float, list[np.ndarray]]:
         """The log-likelihood of rows, and its gradient by W, b, log 1 / s^2, c and P."""
