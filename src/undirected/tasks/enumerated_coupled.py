@@ -103,7 +103,7 @@ class CoupledRBM(EnumeratedRBM):
     ) -> tuple[Float[np.ndarray, "rows V"], Float[np.ndarray, "rows C"]]:
         """Means, and variances of continuous units, given what is observed.
 
-        Far out, where an observed number may have put a mean, the square of that would swallow them.
+        An observed number may put a mean far out, where the square of that would swallow them.
         """
         posterior = log_sum(self.joint(v, seen))[1]
         first, second = (posterior @ each for each in self.moments)
