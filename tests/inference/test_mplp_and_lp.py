@@ -12,7 +12,8 @@ import undirected as un
 from tests import oracle
 from undirected.core import graph
 from undirected.core.errors import UndirectedError, UnsupportedFactor
-from undirected.core.potentials import clamp
+from undirected.core.numerics import HARD
+from undirected.core.potentials import Status, clamp
 from undirected.factors import logical_or, pool, tables
 from undirected.inference import MPLP, LinearProgram
 from undirected.inference.linear_program import minimum_cut
@@ -304,3 +305,12 @@ def test_a_cut_refuses_categorical_variables_without_factors():
     assert LinearProgram()(held).unary.tolist() == [1, 0, 0, 1, 0]
     with pytest.raises(UndirectedError, match="needs binary units, block 'y' is categorical"):
         LinearProgram("cut")(held)
+
+
+def test_a_state_against_the_evidence_is_no_answer(monkeypatch):
+    """Where constraints outweigh evidence the decoded state breaks it, whatever its value is."""
+    monkeypatch.setattr("undirected.inference.mplp._decoded", lambda p, _: jnp.zeros_like(p.unary))
+    p = Ising.from_spins([0.5, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0], graph.chain(4)).lower()
+    for state, status in ((1.0, Status.INFEASIBLE), (0.0, Status.CONVERGED)):
+        found = MPLP()(clamp(p, jnp.arange(4) == 1, jnp.full(4, state)))
+        assert found.status == status and (float(found.log_z) < -HARD) == (state == 1)

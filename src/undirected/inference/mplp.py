@@ -85,7 +85,9 @@ class MPLP(Inference):
         _, total, change, count = self._descend(p)
         x = _decoded(p, total)
         status = status_of(change, self.tolerance)
-        return Beliefs(x, statistics(p, x).factors, values(p, x[None])[0], status, count)
+        broken = jnp.where(p.evidence > 0, 1 - x, jnp.where(p.evidence < 0, x, 0.0))
+        value = values(p, x[None])[0] + NEG_INF * broken.sum()
+        return Beliefs(x, statistics(p, x).factors, value, status, count)
 
     def dual(self, model: Any) -> Float[Array, "*batch"]:
         """An upper bound of the value of the best state: the dual after the descent."""
