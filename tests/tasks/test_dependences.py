@@ -165,3 +165,17 @@ def test_columns_of_one_value_and_rare_states_do_no_harm():
     still = un.Ising(jnp.asarray([[0, 1.0], [1.0, 0]]), jnp.asarray([-60.0, 0.0]))
     assert strongest_dependences(still, schema(2, 2)) == []
     assert dependences._values(np.full(9, 0.5), is_discrete=False)[0] == pytest.approx([0.5])
+
+
+def test_a_table_model_tells_them():
+    rng = np.random.default_rng(0)
+    a, c = rng.integers(0, 2, (2, 200))
+    table = {"a": a, "b": np.where(rng.random(200) < 0.1, 1 - a, a), "c": c}
+    model = un.fit_table(table, model="ising")
+    first, *rest = model.dependences()
+    assert first[:2] == ("a", "b")
+    assert 0.2 < first.bits < 0.6  # 0.53 where one in ten is turned over
+    assert all(abs(pair.bits) < 0.05 for pair in rest)
+    assert model.notes["dependences"] == [list(pair) for pair in (first, *rest)]
+    with pytest.raises(un.UndirectedError, match="dependences: a conditional model answers"):
+        un.fit_table(table, given=["a"], epochs=2).dependences()

@@ -329,3 +329,14 @@ def test_a_folder_keeps_a_run_that_goes_on(tmp_path):
     assert [row["step"] for row in found.history] == [20, 40]
     with pytest.raises(UndirectedError, match="store is 3; pass one such as"):
         learn(5, store=3)
+
+
+def test_a_small_model_leaves_its_start():
+    """With the rate of a large one three columns, two of them alike, were learned as apart."""
+    rng = np.random.default_rng(0)
+    a, c = rng.integers(0, 2, (2, 200))
+    rows = np.stack([a, np.where(rng.random(200) < 0.1, 1 - a, a), c], 1)
+    for rate, learned in ((None, True), (2e-3, False)):
+        found = un.fit(un.RBM.create(3, 2, seed=0), rows, learning_rate=rate, seed=0)
+        apart = 3 * np.log(2)
+        assert (un.evaluate(found.model, rows).log_likelihood.mean > -apart + 0.25) == learned

@@ -76,15 +76,17 @@ class Rescalable(Model, Protocol):
     """A model of real or nonnegative units that can be told in other units of measure.
 
     `rescaled` gives the model of means + scale * v, `units_of_measure` the means and scales at
-    which the model stands itself, 0 and 1 where units are discrete. `begun` moves one that is as
-    its class makes it without data to the means and deviations of data; any other stays.
+    which the model stands itself, 0 and 1 where units are discrete. `started_at` moves one that is
+    as its class makes it without data to the means and deviations of data; any other stays.
     """
 
     def units_of_measure(self) -> tuple[Float[Array, " v"], Float[Array, " v"]]: ...
 
     def rescaled(self, means: Float[Array, " v"], scale: Float[Array, " v"]) -> Any: ...
 
-    def begun(self, means: Float[np.ndarray, " v"], deviations: Float[np.ndarray, " v"]) -> Any: ...
+    def started_at(
+        self, means: Float[np.ndarray, " v"], deviations: Float[np.ndarray, " v"]
+    ) -> Any: ...
 
 
 @runtime_checkable

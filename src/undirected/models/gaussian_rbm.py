@@ -217,7 +217,7 @@ class GaussianRBM(eqx.Module):
         )
         return replace(moved, hidden_bias=self.hidden_bias - (means / moved.scale) @ self.weights)
 
-    def begun(
+    def started_at(
         self, means: Float[np.ndarray, " V"], deviations: Float[np.ndarray, " V"]
     ) -> "GaussianRBM":
         """A model that `create` made without means, in the units of the data; else the same."""

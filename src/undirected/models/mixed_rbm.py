@@ -386,7 +386,9 @@ class MixedRBM(eqx.Module):
         pull = moved.root.T @ means[self.real_units]
         return replace(moved, hidden_bias=self.hidden_bias - pull @ weights[self.real_units])
 
-    def begun(self, means: Float[np.ndarray, " V"], scale: Float[np.ndarray, " V"]) -> "MixedRBM":
+    def started_at(
+        self, means: Float[np.ndarray, " V"], scale: Float[np.ndarray, " V"]
+    ) -> "MixedRBM":
         """A model that `create` made without data, in the units of the data; else the same."""
         nothing = jnp.full(self.n_visible, jnp.nan)
         new = self._with_moments(nothing, nothing)

@@ -181,7 +181,7 @@ class NonnegativeBM(eqx.Module):
             self.weights / pairs, self.diagonal / scale**2, self.bias / scale, self.graph
         )
 
-    def begun(
+    def started_at(
         self, means: Float[np.ndarray, " n"], deviations: Float[np.ndarray, " n"]
     ) -> "NonnegativeBM":
         """The same: `from_data` makes it in the units of the data."""

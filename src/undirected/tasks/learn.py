@@ -30,7 +30,7 @@ from undirected.learning import (
 from undirected.learning import fit as run_fit
 from undirected.learning.positive_diagonal import positive_diagonal
 from undirected.learning.units_of_measure import in_own_units
-from undirected.models import FactorGraph, NonnegativeBM
+from undirected.models import ConditionalRBM, FactorGraph, NonnegativeBM
 from undirected.tasks.choose import kernel_for
 from undirected.tasks.network_data import (
     goes_by_name,
@@ -40,7 +40,7 @@ from undirected.tasks.network_data import (
 )
 from undirected.tasks.network_learning import exact_likelihood, fit_exactly, is_network
 from undirected.tasks.rows import unit_rows, visible_rows
-from undirected.tasks.units_of_measure import begun, some_rows
+from undirected.tasks.units_of_measure import some_rows, started
 
 SETTINGS = {p.name for p in signature(run_fit).parameters.values() if p.kind == p.KEYWORD_ONLY}
 """What `learning.fit` takes beside its model, its data and how they are learned."""
@@ -57,7 +57,7 @@ def fit(
     steps: int | None = None,
     epochs: float | None = None,
     batch: int | None = None,
-    learning_rate: float = 2e-3,
+    learning_rate: float | None = None,
     key: Key[Array, ""] | None = None,
     seed: int | None = None,
     **options: Any,
@@ -82,7 +82,9 @@ def fit(
         steps: number of steps.
         epochs: number of passes over the rows, instead of steps.
         batch: rows of a step.
-        learning_rate: of the default optimiser.
+        learning_rate: of the default optimiser: by default 0.002, and up to 0.02 for small models
+            with hidden units (0.3 by the number of visible ones), which would hardly leave their
+            start.
         key: of all random numbers.
         seed: the same as a number; pass one of the two.
         options: more settings of `undirected.learning.fit`, such as `validate`, `mesh` or `store`,
@@ -121,11 +123,13 @@ def fit(
     if steps is None and epochs is None:
         epochs = float(np.clip(STEPS * batches.size / batches.rows, 3, 200).round())
     total = batches.steps(epochs) if epochs is not None else steps or 0
-    optimiser = optimiser or falling_adam(float(learning_rate), total)
+    if optimiser is None:
+        rate = _rate_for(model, objective) if learning_rate is None else float(learning_rate)
+        optimiser = falling_adam(rate, total)
     if isinstance(model, NonnegativeBM) and not isinstance(objective, Ensemble):
         optimiser = positive_diagonal(optimiser)
     if "trainable" not in options:
-        model, elsewhere = begun(model, objective, batches, own_key)
+        model, elsewhere = started(model, objective, batches, own_key)
         optimiser = in_own_units(optimiser, model) if elsewhere else optimiser
     result = run_fit(
         model,
@@ -187,6 +191,8 @@ def _check_numbers(steps: Any, batch: Any, learning_rate: Any) -> None:
         check_counts("fit", 0, steps=steps)
     if batch is not None:
         check_counts("fit", batch=batch)
+    if learning_rate is None:
+        return
     if not (isinstance(learning_rate, Real | jax.Array) and 0 < float(learning_rate) < np.inf):
         raise UndirectedError(
             f"fit: learning_rate is {learning_rate!r:.40}; pass a number above 0, such as 2e-3"
@@ -215,6 +221,16 @@ def objective_for(model: Any, missing: bool = False) -> Objective:
         return PseudoLikelihood()
     posterior = None if isinstance(model, Summable) else MeanField(iterations=20)
     return Persistent(kernel_for(model), chains=100, posterior=posterior)
+
+
+def _rate_for(model: Any, objective: Objective | None) -> float:
+    """A rate of Adam: clusters are lost where many units move at once, small models can go fast."""
+    slow, fast = 2e-3, 2e-2
+    if isinstance(model, ConditionalRBM) or isinstance(objective, Ensemble):
+        return slow
+    layout = model.layout
+    hidden = layout.n > layout.n_visible
+    return float(np.clip(0.3 / layout.n_visible, slow, fast)) if hidden else slow
 
 
 @lru_cache(maxsize=64)

@@ -31,6 +31,7 @@ from undirected.tasks.table_kinds import in_kind_of
 from undirected.tasks.words import ColumnAnswer, answers_by_column, filled, ones, read_words
 
 if TYPE_CHECKING:
+    from undirected.tasks.dependences import Dependence
     from undirected.tasks.evaluate import Evaluation
 
 
@@ -103,6 +104,13 @@ class TableModel:
     def evaluate(self, table: Any, *, seed: int = 0, **options: Any) -> "Evaluation":
         """The log-likelihood of a table, with its error; numbers are taken as standardised."""
         return self.score(self.encode(as_frame(_as_columns(table))), seed=seed, **options)
+
+    def dependences(self, most: int = 20) -> "list[Dependence]":
+        """The pairs of columns that tell most of each other, in bits, all others being known."""
+        self.check_joint("dependences")
+        from undirected.tasks.dependences import strongest_dependences
+
+        return strongest_dependences(self.model, self.schema, most)
 
     def save(self, folder: str | Path) -> None:
         """Save the model with its schema, as the command line reads it."""

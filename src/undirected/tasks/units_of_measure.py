@@ -25,7 +25,7 @@ def some_rows(batches: Batches) -> Any:
     return jax.tree.map(lambda source: np.asarray(source[: batches.block]), batches.data)
 
 
-def begun(
+def started(
     model: Any, objective: Objective | None, batches: Batches, key: Key[Array, ""]
 ) -> tuple[Any, bool]:
     """The model where it is to start, and whether its steps are to be in units of its own.
@@ -39,7 +39,7 @@ def begun(
     if batches.transform is not None:
         rows = batches.transform(jax.tree.map(jnp.asarray, rows), key)
     if getattr(rows, "shape", ())[1:] == (model.layout.n_visible,):
-        model = model.begun(*moments(model.layout, np.asarray(rows)))
+        model = model.started_at(*moments(model.layout, np.asarray(rows)))
     means, scale = model.units_of_measure()
     return model, bool((means != 0).any() or (scale != 1).any())
 
