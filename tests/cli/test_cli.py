@@ -356,8 +356,11 @@ def test_every_fit_has_a_report_of_its_own(run, tmp_path):
     how = ["fit", "t.csv", "--out", "m", *QUICK]
     assert run(*how, "--method", "query-training")[0] == 0
     page = report.read_text()
-    for title in ("Learning", "Held-out cells", "Calibration", "What hangs together", "Columns"):
+    for title in ("Learning", "Held-out cells", "Calibration", "Columns"):
         assert f">{title}<" in page
+    assert run("fit", "t.csv", "--out", "e", "--model", "mixed")[0] == 0
+    page_of_copies = (tmp_path / "e" / "report.html").read_text()
+    assert ">What hangs together<" in page_of_copies and ">bits<" in page_of_copies
     (tmp_path / "m" / "mine.html").write_text("mine")
     assert run(*how, "--model", "rbm")[0] == 0
     assert report.read_text() != page

@@ -56,8 +56,8 @@ def strongest_dependences(model: Any, schema: Schema, most: int = 20) -> list[De
     chosen = [(int(rows[k]), int(columns[k])) for k in order if sizes[rows[k], columns[k]] != 0]
     if not chosen:
         return []
-    table, unknown = TableModel(model, schema), np.full(len(schema), np.nan, np.float32)
-    cells = table.samples(SAMPLES, unknown, sweeps=SWEEPS)
+    table = TableModel(model, schema)
+    cells = _samples(table)
 
     def log_weight_of(cells: np.ndarray) -> np.ndarray:
         return log_weight(table.units(cells))
@@ -68,6 +68,16 @@ def strongest_dependences(model: Any, schema: Schema, most: int = 20) -> list[De
     ]
     found.sort(key=lambda pair: -abs(pair.bits))
     return [pair for pair in found[:most] if abs(pair.bits) >= LEAST]
+
+
+def _samples(table: TableModel) -> Float[np.ndarray, "samples columns"]:
+    """Encoded rows drawn from the model; in NumPy where it can be, which compiles nothing."""
+    unknown = np.full(len(table.schema), np.nan, np.float32)
+    if not is_enumerable(table.model):
+        return table.samples(SAMPLES, unknown, sweeps=SWEEPS)
+    units, rng = table.units(unknown[None])[0], np.random.default_rng(0)
+    drawn = enumerated(table.model).draw(units, SAMPLES, rng)
+    return table.table(drawn[:, : table.model.n_visible].astype(np.float32))
 
 
 def _bits(
@@ -111,7 +121,7 @@ def _values(
 
 def _log_weight(model: Any) -> LogWeight | None:
     """log p of rows of visible units, up to a constant; None where hidden units stay in it."""
-    if is_enumerable(model):  # in NumPy, which compiles nothing
+    if is_enumerable(model):
         return enumerated(model).log_likelihood
     energy = getattr(model, "free_energy", None)
     if energy is None:
