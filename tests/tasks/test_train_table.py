@@ -96,6 +96,17 @@ def test_the_model_is_chosen_by_the_method():
     assert isinstance(plain.model, RBM)
 
 
+def test_an_rbm_of_few_columns_is_learned_faster():
+    rng = np.random.default_rng(0)
+    few, many = (rng.integers(0, 2, (50, columns)) for columns in (3, 300))
+    rates = [
+        choose(Settings(**how), rows).learning_rate
+        for how in ({"model": "rbm"}, {}, {"model": "rbm", "learning_rate": 0.5})
+        for rows in (few, many)
+    ]
+    assert rates == [2e-2, 2e-3, 2e-3, 2e-3, 0.5, 0.5]
+
+
 def test_yardsticks_have_every_score_that_models_have():
     rows = paired(300, 0)
     logs, means = np.log([0.5, 0.5]), np.stack([np.full(8, 0.2), np.full(8, 0.7)])

@@ -110,7 +110,7 @@ def fit(
     components: options.Components = None,
     epochs: options.Epochs = None,
     batch: options.Batch = None,
-    learning_rate: options.Rate = 2e-3,
+    learning_rate: options.Rate = None,
     validation: options.Validation = 0.1,
     patience: options.Patience = None,
     image: options.ImageShape = None,

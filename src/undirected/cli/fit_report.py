@@ -56,7 +56,7 @@ def _overview(summary: dict[str, Any]) -> Section:
     settings = summary["settings"]
     known = {k.replace("_", " "): v for k, v in settings.items() if v is not None}
     if settings["epochs"] is None:  # exact learning has no schedule
-        del known["learning rate"]
+        known.pop("learning rate", None)
     shown = {k: f"{v:g}" if isinstance(v, float) else str(v) for k, v in known.items()}
     scores = {
         score_in_words(k.removeprefix("validation_")): v

@@ -78,7 +78,9 @@ Components = Annotated[
 ]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the rows; default: by the table.")]
 Batch = Annotated[int | None, typer.Option(help="Rows per step; default: by the table.")]
-Rate = Annotated[float, typer.Option(help="Of Adam; falls to 0 at the end.")]
+Rate = Annotated[
+    float | None, typer.Option(help="Of Adam; falls to 0 at the end. By default 0.002 or more.")
+]
 Validation = Annotated[
     float, typer.Option(help="Share of the rows held out to choose the best step.")
 ]

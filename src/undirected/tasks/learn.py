@@ -47,6 +47,9 @@ SETTINGS = {p.name for p in signature(run_fit).parameters.values() if p.kind == 
 STEPS = 4000
 """Steps of a fit of which neither steps nor epochs are given, within 3 to 200 epochs."""
 
+SLOW, FAST = 2e-3, 2e-2
+"""Rates of Adam: chains lose clusters of large models that move fast, small ones hardly move."""
+
 
 def fit(
     model: Any,
@@ -224,13 +227,16 @@ def objective_for(model: Any, missing: bool = False) -> Objective:
 
 
 def _rate_for(model: Any, objective: Objective | None) -> float:
-    """A rate of Adam: clusters are lost where many units move at once, small models can go fast."""
-    slow, fast = 2e-3, 2e-2
+    """A rate of Adam for a model: quick where it has hidden units and few others."""
     if isinstance(model, ConditionalRBM) or isinstance(objective, Ensemble):
-        return slow
+        return SLOW
     layout = model.layout
-    hidden = layout.n > layout.n_visible
-    return float(np.clip(0.3 / layout.n_visible, slow, fast)) if hidden else slow
+    return quick_rate(layout.n_visible) if layout.n > layout.n_visible else SLOW
+
+
+def quick_rate(visible: int) -> float:
+    """The rate of a model with hidden units and so many visible ones."""
+    return float(np.clip(0.3 / visible, SLOW, FAST))
 
 
 @lru_cache(maxsize=64)

@@ -48,7 +48,7 @@ from undirected.tasks.conditional_columns import given_and_asked, pairs
 from undirected.tasks.entries import entry_bits, scores_entries
 from undirected.tasks.enumerated import MOST_HIDDEN, hidden_for
 from undirected.tasks.enumerated_learning import fit_enumerated
-from undirected.tasks.learn import falling_adam, objective_for
+from undirected.tasks.learn import SLOW, falling_adam, objective_for, quick_rate
 
 LAYERS = 10
 """Sweeps of belief propagation that query training learns through."""
@@ -112,7 +112,15 @@ def choose_columns(settings: Any, table: TableUnits, values: np.ndarray) -> Any:
     batch = settings.batch or int(np.clip(rows // 20, 10, 100))
     epochs = settings.epochs or float(np.clip(4000 * batch / rows, 3, 200).round())
     hidden = (settings.hidden or int(np.clip(table.n_units, 16, 256))) if has_hidden else None
-    return replace(settings, method=method, batch=min(batch, rows), epochs=epochs, hidden=hidden)
+    rate = quick_rate(table.n_units) if settings.model == "deep" else SLOW
+    return replace(
+        settings,
+        method=method,
+        batch=min(batch, rows),
+        epochs=epochs,
+        hidden=hidden,
+        learning_rate=settings.learning_rate or rate,
+    )
 
 
 def _enumerates(settings: Any, table: TableUnits, rows: int) -> bool:

@@ -39,7 +39,7 @@ from undirected.learning.snapshots import SnapshotStore
 from undirected.models import RBM, Ising, MixtureRBM
 from undirected.sampling import BlockGibbs, Gibbs, MixtureGibbs
 from undirected.tasks.entries import entry_bits, observed_mean
-from undirected.tasks.learn import falling_adam
+from undirected.tasks.learn import SLOW, falling_adam, quick_rate
 from undirected.tasks.mixture_start import (
     best_of,
     centred_adam,
@@ -79,7 +79,8 @@ class Settings:
         hidden: hidden units of an RBM.
         epochs: passes over the rows.
         batch: rows of a step.
-        learning_rate: of Adam, which falls to 0 over the second half.
+        learning_rate: of Adam, which falls to 0 over the second half: by default 0.002, and more
+            for an RBM of few columns, as in `un.fit`.
         validation: share of the rows that are held out to find the best step.
         patience: stop after so many validations without a better value; None never does.
         image: rows x columns of an image, as "28x28", for pages that show rows as images.
@@ -98,7 +99,7 @@ class Settings:
     hidden: int | None = None
     epochs: float | None = None
     batch: int | None = None
-    learning_rate: float = 2e-3
+    learning_rate: float | None = None
     validation: float = 0.1
     patience: int | None = None
     image: str | None = None
@@ -217,6 +218,7 @@ def train_rows(
     """
     assert settings.batch
     assert settings.epochs
+    assert settings.learning_rate
     if batches is None:
         batches = Batches(_coded(train), settings.batch, settings.seed, transform=_decode)
     steps = batches.steps(settings.epochs)
@@ -263,8 +265,10 @@ def choose(settings: Settings, values: np.ndarray) -> Settings:
     hidden = settings.hidden or int(np.clip(columns, 8, 256))
     if model == "ising":
         hidden = None
+    quick = model == "rbm" and method != "query-training"
     return replace(
         settings,
+        learning_rate=settings.learning_rate or (quick_rate(columns) if quick else SLOW),
         model=model,
         method=method,
         batch=min(batch, rows),
