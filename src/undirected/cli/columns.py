@@ -115,10 +115,11 @@ def tell_outliers(schema: Schema, values: np.ndarray) -> None:
     for column, cells in zip(schema, values.T, strict=True):
         if column.kind != "real":
             continue
-        away = cells[~np.isnan(cells)] - np.nanmedian(cells)
+        middle = float(np.nanmedian(cells))
+        away = cells[~np.isnan(cells)] - middle
         near, far = away[np.abs(away) < 1], float(away[np.abs(away).argmax()])
         if np.ptp(near) < NARROW and abs(far) > FAR:
-            number = (far + float(np.nanmedian(cells))) * column.scale + column.mean
+            number = (far + middle) * column.scale + column.mean
             console.say(
                 f"note: '{column.name}' has numbers, such as {number:g}, beside which most others "
                 "are all the same; mend or blank them, or give their logarithms"

@@ -21,7 +21,7 @@ Pairs = list[tuple[str, str, float]]
 
 
 def describe_folder(folder: Path, js: bool) -> None:
-    """Print kind, size, columns, training, scores and the what hangs together of a model."""
+    """Print kind, size, columns, training, scores and what hangs together in a model."""
     record, data = read_folder(folder)
     extra = record["extra"]
     parameters = _parameters(folder, unpack(data, str(folder)))

@@ -14,7 +14,6 @@ from undirected.experiments.record import curve
 from undirected.report.images import image_grid, readable_scale
 from undirected.report.page import Image, Section, write_sections
 from undirected.report.tables import Table
-from undirected.tasks.dependences import strongest_dependences
 from undirected.tasks.entries import in_turns
 from undirected.tasks.table_model import TableModel
 from undirected.tasks.train_table import Trained
@@ -222,10 +221,10 @@ def _calibration(pairs: list[tuple[float, float]]) -> list[Section]:
 
 
 def _dependences(model: TableModel) -> Section | None:
-    found = strongest_dependences(model.model, model.schema)
+    found = model.notes["dependences"]
     if not found:
         return None
-    rows = [[f"{pair.first} – {pair.second}", f"{pair.bits:.3f}"] for pair in found]
+    rows = [[f"{first} – {second}", f"{bits:.3f}"] for first, second, bits in found]
     text = (
         "The pairs of columns that tell most of each other where all others are known: by the "
         "model, their mutual information in bits. It is negative where more of one goes with less "

@@ -37,7 +37,7 @@ class Addition:
                 f"{record.experiment}: the record of other {self.part} has the row "
                 f"{' / '.join(met[0])} too; choose another --out"
             )
-        parts = list({*before.config[self.part], *record.config[self.part]})
+        parts = list(dict.fromkeys([*before.config[self.part], *record.config[self.part]]))
         parts.sort(key=partial(_place, whole[self.part]))
         timings = dict(before.timings)
         for name, seconds in record.timings.items():

@@ -65,7 +65,8 @@ def payload_of(
         )
     told = layered or network(as_tables(p))
     view = _view(subject, p, layered is not None)
-    columns = _columns(subject, p, layered is not None)
+    listed = _listed(subject, p, layered is not None)
+    columns = _columns(subject, listed)
     return {
         "view": view,
         "title": title or _title(subject),
@@ -75,9 +76,7 @@ def payload_of(
         "columns": [] if view == "image" else columns,
         "label": subject.schema.label if subject.schema else None,
         "rows": _rows(subject, rows, len(columns)),
-        "couplings": _dependences(subject, _listed(subject, p, layered is not None))
-        if view == "table"
-        else [],
+        "couplings": _dependences(subject, listed) if view == "table" else [],
         "history": history_of(subject.folder) if subject.folder else {},
         "film": _film(subject, p, layered is not None),
     }
@@ -127,9 +126,8 @@ def _view(subject: Subject, p: Potentials, layered: bool) -> str:
     return "table"
 
 
-def _columns(subject: Subject, p: Potentials, layered: bool) -> list[dict[str, Any]]:
+def _columns(subject: Subject, listed: Sequence[Column]) -> list[dict[str, Any]]:
     """Every column with its words, and the number of its variable in the payload."""
-    listed = _listed(subject, p, layered)
     place = np.arange(len(listed))
     if subject.schema is not None and has_columns(subject.model):
         place = np.argsort(subject.model.table.order)

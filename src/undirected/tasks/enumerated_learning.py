@@ -74,9 +74,9 @@ def fit_enumerated(
     reals = visible.real.stop - visible.real.start
     holes = (seen[:, visible.real_variables] == 0).any(1).sum()
     coupled = 2 <= reals <= MOST_COUPLED and holes * reals**2 * 2**n_hidden <= MOST_WORK
-    bounds: list[Any] = [FREE, FREE, [LOG_PRECISIONS] * C, FREE]
+    of_reals = COUPLED_PRECISIONS if coupled else LOG_PRECISIONS
+    bounds: list[Any] = [FREE, FREE, [of_reals] * reals + [LOG_PRECISIONS] * (C - reals), FREE]
     if coupled:
-        bounds = [FREE, FREE, [COUPLED_PRECISIONS] * reals + [LOG_PRECISIONS] * (C - reals), FREE]
         first, bounds = [*first, np.zeros((reals, reals))], [*bounds, FREE]
         penalties = [*penalties, 0.0]
 
